@@ -11,7 +11,7 @@ from pathlib import Path
 from common import need_gpu
 
 from bilinear.ir.thin_tile import THIN_TILES
-from bilinear.methods.thin.rates import MOST_BRIEF, time_library
+from bilinear.methods.thin.rates import MOST_BRIEF, ThinBench
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for dtype in THIN_TILES:
-        for one in time_library(dtype, options.seconds, seed=options.seed, brief=options.brief):
+        for one in ThinBench().thin_library(dtype, options.seconds, seed=options.seed, brief=options.brief):
             writer.writerow((*one.shape, one.order, dtype, *one.kernels, f"{one.cublas:.4g}", f"{one.cublaslt:.4g}"))
     options.output.write_bytes(lzma.compress(text.getvalue().encode(), preset=9))
 

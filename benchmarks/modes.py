@@ -62,7 +62,7 @@ def counts(name: str, levels: int) -> list[tuple[object, ...]]:
         stages = list(stages_of(launches))
         moved = [traffic_of(stage, placement, "float32") for stage in stages if isinstance(stage[0].kernel, LinearKernel)]
         block = 4 * placement.block[0] * placement.block[1]
-        once, again = sum(x.once for x in moved) // block, sum(x.again for x in moved) // block
+        once, again = sum(size for of, _ in moved for _, size in of) // block, sum(again for _, again in moved) // block
         whole = whole or once
         at_once = max(len(stage) if stage[0].at_once else 1 for stage in stages)
         kernels = len({launch.kernel.name for launch in launches})

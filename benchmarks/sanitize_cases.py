@@ -20,7 +20,7 @@ from bilinear.backends.machine import ARCHITECTURE
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.methods.digits.choice import Digits
-from bilinear.methods.digits.pairs import triangle_multiply_of
+from bilinear.methods.digits.launches import triangle_multiply_of
 from bilinear.methods.thin.choice import Thin, is_turned, thin_of
 
 SHAPE = (70, 66, 74)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from bilinear.driver import compile
     from bilinear.errors import BilinearError, StageError
     from bilinear.methods.planning import load_plan
-    from bilinear.planner.plan_files import save_plan
+    from bilinear.planner.kept_plans import save_plan
     from bilinear.runtime.auto import plan
     from bilinear.runtime.bits import matmul_bits
     from bilinear.runtime.check import check
@@ -72,7 +72,7 @@ _HOMES = {
     "plan_chain": "bilinear.runtime.multi_dot",
     "plan_gram": "bilinear.runtime.gram_plans",
     "prepare": "bilinear.runtime.prepared",
-    "save_plan": "bilinear.planner.plan_files",
+    "save_plan": "bilinear.planner.kept_plans",
     "tensordot": "bilinear.runtime.einsum",
     "transpose": "bilinear.runtime.einsum",  # opt_einsum asks its backends for it; it is not among the public names
 }

@@ -41,7 +41,7 @@ def complex_scheme(block: Scheme, conjugated: str = "", core: BilinearAlgorithm 
     """
     core, block = three_products(conjugated) if core is None else of_conjugates(core, conjugated), on_blocks(block)
     u, v, w = (kronecker(x, y) for x, y in ((core.u, block.u), (core.v, block.v), (core.w, block.w)))
-    return ComplexScheme(name=f"{core.name} (x) {block.name}", block=block, u=u, v=v, w=w, conjugated=conjugated)
+    return ComplexScheme(f"{core.name} (x) {block.name}", block.m, block.k, block.n, u, v, w, w.inputs, conjugated)
 
 
 def four_products(conjugated: str = "") -> BilinearAlgorithm:

@@ -144,6 +144,20 @@ _C_INTERFACE = {
 """By CuPy's names of the calls of cuBLAS: their argument types behind the handle."""
 
 
+DEFAULT_ALGORITHM = -1
+"""`CUBLAS_GEMM_DEFAULT`."""
+
+
+def gemm_ex(handle: int, *arguments: int) -> None:
+    """`cublasGemmEx` by its default algorithm, on CuPy's current stream, which may be captured."""
+    from cupy_backends.cuda.libs import cublas
+
+    try:
+        cublas.gemmEx(handle, *arguments, DEFAULT_ALGORITHM)
+    except NotImplementedError:
+        call_captured("gemmEx", handle, *arguments, DEFAULT_ALGORITHM)
+
+
 def call_captured(name: str, handle: int, *arguments: int) -> None:
     """Call a multiply of cuBLAS on CuPy's current stream while it is captured, which CuPy refuses to do.
 

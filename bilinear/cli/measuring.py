@@ -289,7 +289,7 @@ def _search(
 
 
 def _show(plans: Sequence[Plan], left_out: Sequence[LeftOut], folder: Path, json_file: Path | None) -> None:
-    from bilinear.planner.plan_files import plan_json
+    from bilinear.planner.kept_plans import plan_json
     from bilinear.reporting.plans import timed_table
 
     def told() -> str:

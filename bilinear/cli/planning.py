@@ -247,7 +247,7 @@ def plan(
 def _answer_plan(plan: Plan, device: str, explain: bool, json_file: Path | None) -> None:
     """Print a plan; with `--explain` also the bounds of its GPU, unless it multiplies digits on other units than those of its type."""
     from bilinear.planner.device import Device
-    from bilinear.planner.plan_files import plan_json
+    from bilinear.planner.kept_plans import plan_json
     from bilinear.planner.roofline import roofline, streaming
     from bilinear.reporting.plans import explained_json, pareto_table, plan_table, roofline_table, streaming_table
     from bilinear.runtime.devices_here import description_of

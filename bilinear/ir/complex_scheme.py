@@ -44,77 +44,29 @@ class ComplexAlgorithm:
         return f"<{','.join(map(str, self.sizes))};{self.rank}>"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _OfBlocks:
-    """A scheme for complex matrices in the blocks of a scheme. `conjugated` names the operands whose conjugates are multiplied."""
+@dataclass(frozen=True)
+class ComplexScheme:
+    """A scheme for complex matrices of m x k by k x n blocks. `conjugated` names the operands whose conjugates are multiplied.
 
-    block: Scheme
-    conjugated: str = ""
-    bases: None = field(default=None, init=False)
+    An algorithm for complex numbers (x) a scheme of blocks: its `rank` products are real ones of sums of parts of blocks. The inputs of U
+    and V and the outputs of W are the real parts of all blocks, then their imaginary parts.
 
-    @property
-    def m(self) -> int:
-        """Blocks of a column of A."""
-        return self.block.m
-
-    @property
-    def k(self) -> int:
-        """Blocks of a row of A."""
-        return self.block.k
-
-    @property
-    def n(self) -> int:
-        """Blocks of a row of B."""
-        return self.block.n
-
-
-@dataclass(frozen=True, kw_only=True)
-class ComplexScheme(_OfBlocks):
-    """Real products of sums of parts of blocks of complex matrices: an algorithm for complex numbers (x) `block`, an m x k by k x n scheme.
-
-    The inputs of U and V and the outputs of W are the real parts of all blocks, then their imaginary parts.
+    Or, if it `is_gaussian`, U, V and W are those of the scheme of blocks, and there are two products modulo each p for each of its own: of
+    a + root b and of a - root b, for the parts a and b of its sums.
     """
 
     name: str
+    m: int
+    k: int
+    n: int
     u: LinearMap
     v: LinearMap
     w: LinearMap
-
-    @property
-    def rank(self) -> int:
-        """The number of real products."""
-        return self.w.inputs
-
-
-@dataclass(frozen=True, kw_only=True)
-class GaussianScheme(_OfBlocks):
-    """Two products modulo each p for each product of `block`, of a + root b and of a - root b for parts a and b of its sums of blocks."""
-
-    @property
-    def name(self) -> str:
-        """A readable name."""
-        return self.block.name
-
-    @property
-    def u(self) -> LinearMap:
-        """The sums of blocks of A, which are complex."""
-        return self.block.u
-
-    @property
-    def v(self) -> LinearMap:
-        """The sums of blocks of B, which are complex."""
-        return self.block.v
-
-    @property
-    def w(self) -> LinearMap:
-        """The blocks of C, as sums of complex products."""
-        return self.block.w
-
-    @property
-    def rank(self) -> int:
-        """The number of products modulo each p."""
-        return 2 * self.block.rank
+    rank: int
+    conjugated: str = ""
+    is_gaussian: bool = False
+    bases: None = field(default=None, init=False)
 
 
-Products = Scheme | ComplexScheme | GaussianScheme
+Products = Scheme | ComplexScheme
 """A scheme that multiplies blocks of real matrices, or of complex ones."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bilinear.ir.element import FLOAT32, Element
-from bilinear.ir.kernel import Argument, WithoutShared
+from bilinear.ir.kernel import FACTORS, Argument, WithoutShared, indices
 from bilinear.ir.linear import Evaluation, Read, Write
 from bilinear.ir.matrix import Array
 from bilinear.ir.reference import (
@@ -31,16 +31,8 @@ from bilinear.ir.reference import (
 )
 from bilinear.ir.tile import WARP_PAIRS, DigitTile, LoadingTile, ModularTile, WarpTile
 
-FACTORS = (Argument("scalar", "alpha"), Argument("scalar", "beta"))
 TURNS = (Argument("scalar", "alpha_im"), Argument("scalar", "beta_im"))
 """The imaginary parts of alpha and beta, where matrices are complex."""
-
-
-def indices(*names: str) -> tuple[Argument, ...]:
-    """Parameters that are 64-bit integers."""
-    return tuple(Argument("index", name) for name in names)
-
-
 OPERAND = (Argument("pointer", "X"), *indices("X_line", "X_term", "lines", "terms"))
 RESULT = (Argument("pointer", "C"), *indices("C_rs", "C_cs", "m", "n"))
 SCALES = (Argument("words", "LA"), Argument("words", "LB"), Argument("flag", "flag"))
@@ -180,9 +172,11 @@ def write_result(values: KernelValues, product: Array, one_triangle: bool = Fals
 
 
 class TiledKernel:
-    """The launch of a kernel whose blocks of threads compute one tile after another."""
+    """The launch of a kernel whose blocks of threads compute one tile after another, by warpgroups."""
 
     tile: DigitTile | ModularTile
+    features = "a"
+    """The suffix of the architecture: the kernel uses instructions that only one chip has."""
 
     @property
     def shape(self) -> DigitTile | ModularTile | WarpTile:
@@ -224,8 +218,6 @@ class DigitProductKernel(TiledKernel):
     direct: bool
     one_triangle: bool = False
     element: Element = FLOAT32
-    features: str = field(default="a", init=False)
-    """The suffix of the architecture: the kernel uses instructions that only one chip has."""
     template: str = field(default="digit_product.cu.j2", init=False)
     sums: str = field(default="digit_sums.cu.j2", init=False)
     """The template of the sums of a tile."""
@@ -265,6 +257,7 @@ class ByWarps(TiledKernel):
     """The launch of a kernel whose products are computed by warps, for chips without warpgroups."""
 
     warps: WarpTile
+    features = ""
 
     @property
     def shape(self) -> WarpTile:
@@ -277,7 +270,6 @@ class WarpDigitProductKernel(ByWarps, DigitProductKernel):
     """Products of digits by warps, in the same layouts."""
 
     warps: WarpTile = WARP_PAIRS
-    features: str = field(default="", init=False)
     template: str = field(default="digit_product_warps.cu.j2", init=False)
 
 
@@ -408,8 +400,6 @@ class LoadingKernel(TiledKernel):
     direct: bool = field(default=True, init=False)
     """The product is C: there are no levels above it."""
     one_triangle: bool = field(default=False, init=False)
-    features: str = field(default="a", init=False)
-    """The suffix of the architecture: the kernel uses instructions that only one chip has."""
     template: str = field(default="digit_load_product.cu.j2", init=False)
     sums: str = field(default="digit_load_sums.cu.j2", init=False)
     """The template of the sums of a tile."""

@@ -1,4 +1,4 @@
-"""Element types, each described once, and precisions: the types in which a product is stored, multiplied, accumulated and returned."""
+"""Element types, each described once."""
 
 from __future__ import annotations
 
@@ -103,19 +103,6 @@ MULTIPLIED = IN_ARRAYS | COMPLEX
 """The types that a call multiplies by schedules on every kind of array, each with the real type of its products."""
 COMPILED = ChainMap(COMPLEX, ELEMENTS)
 """The types that programs of kernels are compiled for, each with the real type of its kernels."""
-
-
-@dataclass(frozen=True)
-class Precision:
-    """The types of a product: operands are `stored` in one, converted to another to be `multiplied`, and sums `accumulated` in a third.
-
-    A finished sum is scaled by alpha and added to the old value in the arithmetic of the fourth, `returned`, and rounded to it.
-    """
-
-    stored: Element
-    multiplied: Element
-    accumulated: Element
-    returned: Element
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from bilinear.ir.element import FLOAT32, Element, Precision
+from bilinear.ir.element import FLOAT32, Element
 from bilinear.ir.linear import Evaluation
 from bilinear.ir.matrix import Array
 from bilinear.ir.number import Coefficient
 from bilinear.ir.reference import KernelValues, constant, evaluate, factors, loaded, number, scaled_sum, store, stored_type
 from bilinear.ir.thin_tile import AnyThinTile
-from bilinear.ir.tile import ProductTile, precision_of
+from bilinear.ir.tile import ProductTile
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,14 @@ class Part:
     evaluation: Evaluation
     kept: tuple[str, ...]
     """For each target, the factor of its old value before the form is added: 0, 1 or beta."""
+
+
+def indices(*names: str) -> tuple[Argument, ...]:
+    """Parameters that are 64-bit integers."""
+    return tuple(Argument("index", name) for name in names)
+
+
+FACTORS = (Argument("scalar", "alpha"), Argument("scalar", "beta"))
 
 
 class WithoutShared:
@@ -223,11 +231,6 @@ class ProductKernel:
         return self.element.arithmetic.lanes
 
     @property
-    def precision(self) -> Precision:
-        """The types in which the products are computed."""
-        return precision_of(self.element, self.tile)
-
-    @property
     def shared_elements(self) -> int:
         """Elements of all slices of a tile in flight; the kernel text asserts this number."""
         return self.tile.stages * self.tile.slice_elements(self.lanes)
@@ -270,8 +273,8 @@ SHARED_BESIDE = 1024
 """Bytes of shared memory that the driver takes for each block."""
 
 
-def _matrix(name: str) -> tuple[Argument, Argument, Argument]:
-    return Argument("pointer", name), Argument("index", f"{name}_rs"), Argument("index", f"{name}_cs")
+def _matrix(name: str) -> tuple[Argument, ...]:
+    return Argument("pointer", name), *indices(f"{name}_rs", f"{name}_cs")
 
 
 @dataclass(frozen=True)
@@ -294,8 +297,8 @@ class ThinKernel:
         *_matrix("A"),
         *_matrix("B"),
         *_matrix("C"),
-        *(Argument("index", name) for name in ("m", "k", "n", "parts", "depth", "apart")),
-        *(Argument("scalar", name) for name in ("alpha", "beta")),
+        *indices("m", "k", "n", "parts", "depth", "apart"),
+        *FACTORS,
     )
 
     @property
@@ -355,8 +358,8 @@ class PartsKernel(WithoutShared):
     arguments: tuple[Argument, ...] = (
         Argument("pointer", "P"),
         Argument("pointer", "C"),
-        *(Argument("index", name) for name in ("C_line", "C_neighbour", "lines", "line", "parts")),
-        *(Argument("scalar", name) for name in ("alpha", "beta")),
+        *indices("C_line", "C_neighbour", "lines", "line", "parts"),
+        *FACTORS,
     )
     template: str = field(default="sum_parts.cu.j2", init=False)
 
@@ -367,7 +370,7 @@ class PartsKernel(WithoutShared):
         scaled_sum(values.view("C", code, (lines, line), ("C_line", "C_neighbour")), total, *factors(values, code))
 
 
-MATRIX = (Argument("pointer", "X"), *(Argument("index", name) for name in ("X_rs", "X_cs", "rows", "columns")))
+MATRIX = (*_matrix("X"), *indices("rows", "columns"))
 """The matrix that a kernel reads."""
 
 
@@ -443,7 +446,7 @@ class MirrorKernel(WithoutShared):
     element: Element = FLOAT32
     arguments: tuple[Argument, ...] = (
         Argument("bytes", "C"),
-        *(Argument("index", name) for name in ("C_rs", "C_cs", "n", "apart", "count")),
+        *indices("C_rs", "C_cs", "n", "apart", "count"),
         Argument("flag", "flag"),
     )
     template: str = field(default="mirror.cu.j2", init=False)
@@ -500,7 +503,7 @@ class BitProductKernel(WithoutShared):
     element: Element = FLOAT32
     arguments: tuple[Argument, ...] = (
         *(Argument("bytes", name) for name in "ABC"),
-        *(Argument("index", name) for name in ("m", "k", "bytes", "a_pitch", "b_pitch", "c_pitch")),
+        *indices("m", "k", "bytes", "a_pitch", "b_pitch", "c_pitch"),
     )
     template: str = field(default="bit_product.cu.j2", init=False)
 

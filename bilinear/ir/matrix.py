@@ -209,6 +209,12 @@ def flat(elements: int, dtype: Dtype) -> Layout:
     return Layout((elements,), (dtype.itemsize,), dtype)
 
 
+def dense(shape: tuple[int, int], dtype: Dtype, by_columns: bool = False) -> Layout:
+    """The layout of a matrix without gaps."""
+    (m, n), size = shape, dtype.itemsize
+    return Layout(shape, (size, m * size) if by_columns else (n * size, size), dtype)
+
+
 def indices(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     """The indices of an array, row by row. NumPy's function stops at 32 dimensions; this one does not."""
     return product(*map(range, shape))

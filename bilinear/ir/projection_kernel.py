@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, prod
 
 import numpy as np
 
 from bilinear.ir.element import FLOAT64, Element
-from bilinear.ir.kernel import Argument, WithoutShared
+from bilinear.ir.kernel import FACTORS, Argument, WithoutShared, indices
 from bilinear.ir.matrix import Array
 from bilinear.ir.reference import KernelValues
 
@@ -22,10 +21,6 @@ RECORD = 2 * COLUMNS + 2
 VECTORS_RECORD = 4
 PIECE_BITS, UPPER_BITS = 12, 35
 """Bits of an exact piece of a vector, and of the upper part of a matrix: a sum of `CHUNK` products has 52."""
-
-
-def _indices(*names: str) -> tuple[Argument, ...]:
-    return tuple(Argument("index", name) for name in names)
 
 
 @dataclass(frozen=True)
@@ -43,8 +38,8 @@ class ProjectionKernel(WithoutShared):
     threads: tuple[int, int] = (128, 1)
     blocks: int = field(default=BLOCKS_AT_ONCE, init=False)
     arguments: tuple[Argument, ...] = (
-        *(Argument("pointer", "X"), *_indices("X_rs", "X_cs", "rows", "columns")),
-        *(Argument("bytes", "Z"), *_indices("each"), Argument("bytes", "parts")),
+        *(Argument("pointer", "X"), *indices("X_rs", "X_cs", "rows", "columns")),
+        *(Argument("bytes", "Z"), *indices("each"), Argument("bytes", "parts")),
     )
     columns: int = field(default=COLUMNS, init=False)
     chunk: int = field(default=CHUNK, init=False)
@@ -99,7 +94,7 @@ class VectorsKernel(WithoutShared):
     element: Element = FLOAT64
     threads: tuple[int, int] = (32 * COLUMNS, 1)
     arguments: tuple[Argument, ...] = (
-        *(Argument("bytes", "parts"), *_indices("splits", "rows")),
+        *(Argument("bytes", "parts"), *indices("splits", "rows")),
         *(Argument("bytes", name) for name in ("Z", "found")),
     )
     columns: int = field(default=COLUMNS, init=False)
@@ -124,7 +119,8 @@ class VectorsKernel(WithoutShared):
             second = rounded(high - first, self.shift)
             rest = high - first - second + low
             pieces = [first, second, rest, whole]
-        set_vectors(values, blocks, pieces)
+        stacked = np.stack(pieces).reshape(len(pieces), blocks, CHUNK // 8, 2, 4, COLUMNS // 8, 8)
+        _stored_vectors(values, blocks, len(pieces))[...] = stacked.transpose(1, 2, 0, 5, 6, 4, 3)
         found = values.view("found", "f8", (VECTORS_RECORD, blocks), (blocks, 1))
         for i, x in enumerate((size, tail, whole * whole, rest * rest)):
             found[i] = x.reshape(blocks, -1).sum(1)
@@ -150,8 +146,8 @@ class ResidualKernel(WithoutShared):
     def arguments(self) -> tuple[Argument, ...]:
         """The projections, C0's only if there is one."""
         named = ("C", "A", "D") if self.before else ("C", "A")
-        parts = (argument for x in named for argument in (Argument("bytes", f"{x}_parts"), *_indices(f"{x}_splits")))
-        return (*parts, *_indices("rows"), Argument("bytes", "found"), Argument("scalar", "alpha"), Argument("scalar", "beta"))
+        parts = (argument for x in named for argument in (Argument("bytes", f"{x}_parts"), *indices(f"{x}_splits")))
+        return (*parts, *indices("rows"), Argument("bytes", "found"), *FACTORS)
 
     @property
     def matrices(self) -> int:
@@ -246,12 +242,6 @@ def _stored_vectors(values: KernelValues, chunks: int, pieces: int) -> Array:
 def vectors(values: KernelValues, chunks: int, pieces: int) -> Array:
     """The pieces of the vectors: pieces, rows, columns."""
     return _stored_vectors(values, chunks, pieces).transpose(2, 0, 1, 6, 5, 3, 4).reshape(pieces, chunks * CHUNK, COLUMNS)
-
-
-def set_vectors(values: KernelValues, chunks: int, pieces: Sequence[Array]) -> None:
-    """Write the pieces of vectors."""
-    stacked = np.stack(pieces).reshape(len(pieces), chunks, CHUNK // 8, 2, 4, COLUMNS // 8, 8)
-    _stored_vectors(values, chunks, len(pieces))[...] = stacked.transpose(1, 2, 0, 5, 6, 4, 3)
 
 
 CheckKernel = ProjectionKernel | VectorsKernel | ResidualKernel

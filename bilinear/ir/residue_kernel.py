@@ -15,10 +15,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from bilinear.ir.digit_kernel import FACTORS, OPERAND, RESULT, SCALES, TURNS, ByWarps, TiledKernel, indices, operand
+from bilinear.ir.digit_kernel import OPERAND, RESULT, SCALES, TURNS, ByWarps, TiledKernel, operand
 from bilinear.ir.digits import Representation
 from bilinear.ir.element import Element, IntegerElement
-from bilinear.ir.kernel import Argument, WithoutShared
+from bilinear.ir.kernel import FACTORS, Argument, WithoutShared, indices
 from bilinear.ir.linear import Evaluation, Read
 from bilinear.ir.matrix import Array
 from bilinear.ir.reference import (
@@ -41,14 +41,7 @@ from bilinear.ir.reference import (
 from bilinear.ir.tile import PANEL, RESIDUE_SLICE, WARP_RESIDUES, ModularTile, WarpTile
 
 FEW_TARGETS = 4
-"""With more blocks of C than this, the loop over the moduli is not unrolled."""
-
-
-def unrolled(count: int, targets: tuple[tuple[int, int], ...]) -> int:
-    """The moduli that are unrolled, so that a thread reads the next products early: all, unless the text would be too long."""
-    return count if len(targets) <= FEW_TARGETS else 1
-
-
+"""With more blocks of C than this, the loop over the moduli is not unrolled: its text would be too long."""
 HALF = 31
 """The lower bits of a number modulo more than 2^31; it has at most as many higher ones."""
 
@@ -103,7 +96,7 @@ class IntegerRecomposeKernel(WithoutShared):
     @property
     def unrolled(self) -> int:
         """Moduli that are unrolled, so that a thread reads the next products early."""
-        return unrolled(len(self.moduli), self.targets)
+        return len(self.moduli) if len(self.targets) <= FEW_TARGETS else 1
 
     @property
     def ring(self) -> int:
@@ -163,17 +156,14 @@ class _RoundingText:
 
     @property
     def multiply(self) -> str:
-        """A product, rounded."""
         return f"__{self.element.code}mul_rn"
 
     @property
     def add(self) -> str:
-        """A sum, rounded."""
         return f"__{self.element.code}add_rn"
 
     @property
     def nan(self) -> str:
-        """Not a number."""
         return "__longlong_as_double(0x7ff8000000000000ll)" if self.element.bytes == 8 else "__int_as_float(0x7fc00000)"
 
 
@@ -379,8 +369,6 @@ class ResidueProductKernel(TiledKernel):
         Argument("bytes", "P"),
         *indices("m", "pitch"),
     )
-    features: str = field(default="a", init=False)
-    """The suffix of the architecture: the kernel uses instructions that only one chip has."""
     template: str = field(default="residue_product.cu.j2", init=False)
 
     @property
@@ -411,7 +399,6 @@ class WarpResidueProductKernel(ByWarps, ResidueProductKernel):
     """Products of residues by warps, in the same layouts."""
 
     warps: WarpTile = WARP_RESIDUES
-    features: str = field(default="", init=False)
     template: str = field(default="residue_product_warps.cu.j2", init=False)
 
 
@@ -453,7 +440,7 @@ class ResidueRecomposeKernel(_RoundingText, WithoutShared):
     @property
     def unrolled(self) -> int:
         """Moduli that are unrolled, so that a thread reads the next products early."""
-        return unrolled(self.representation.count, self.targets)
+        return self.representation.count if len(self.targets) <= FEW_TARGETS else 1
 
     @property
     def bits(self) -> int:

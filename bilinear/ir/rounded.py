@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from bilinear.ir.element import FLOAT32, Element
-from bilinear.ir.kernel import Argument, WithoutShared
+from bilinear.ir.kernel import Argument, WithoutShared, indices
 from bilinear.ir.reference import KernelValues, bfloat16
 
 LINE = 8
@@ -63,7 +63,7 @@ class RoundKernel(WithoutShared):
     threads: tuple[int, int] = (256, 1)
     arguments: tuple[Argument, ...] = (
         Argument("pointer", "X"),
-        *(Argument("index", name) for name in ("apart", "line", "lines", "pitch")),
+        *indices("apart", "line", "lines", "pitch"),
         Argument("words", "Y"),
     )
     lanes: int = field(default=4, init=False)

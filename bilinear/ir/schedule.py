@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, generator, is_negative
-from bilinear.ir.ring import Ring
+from bilinear.ir.ring import RATIONALS, Ring
 from bilinear.source import Span
 
 
@@ -37,7 +37,6 @@ def _scaled(coefficient: Coefficient, name: str) -> str:
 
 
 Kind = TypeVar("Kind")
-RATIONALS = Ring()
 
 ALPHA, BETA = generator("alpha"), generator("beta")
 IMAGINARY = {"A": "Ai", "B": "Bi", "C": "Ci"}

@@ -4,54 +4,48 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import ceil
+from typing import ClassVar
 
 from bilinear.ir.element import FLOAT32, FLOAT64
 from bilinear.ir.tile import MMA_FLOAT64, WGMMA_BFLOAT16, Instruction
 
 
-@dataclass(frozen=True)
 class ThinTileFacts:
     """Facts of a template, which the tiles of one kind have in common. Those here are of tiles on the multiply-add pipes."""
 
-    least_capability: int = field(default=80, init=False)
+    least_capability = 80
     """The least compute capability, times ten, of a device that runs it: all of them copy asynchronously."""
-    features: str = field(default="", init=False)
+    features = ""
     """The suffix of the architecture if no later one runs it."""
-    times_doubles: float = field(default=0.0, init=False)
+    times_doubles = 0.0
     """How many products its matrix unit does while the unit for doubles does one, by data sheets; 0 on the pipes."""
-    copies_lines: bool = field(default=False, init=False)
+    copies_lines = False
     """Whether a slice takes the time of its lines to copy, however long they are."""
-    copies_beside: bool = field(default=False, init=False)
+    copies_beside = False
     """Whether copies take no time of the warps that multiply, and less than the memory's."""
+    fetches = False
+    """Whether warps of their own fetch slices. Then each warp that multiplies writes its own short parts of lines of the result, which may
+    end within what memory writes at once."""
+    keeps: bool = False
+    """Whether B is one slice, which a block of threads keeps."""
+    turns: int = 1
+    """Units, each a tile of the result, that a block of threads has in hand at once."""
+    block: ClassVar[tuple[int, int, int] | None] = None
+    """The rows, columns and terms of an instruction, if those outside of the result are left out."""
 
     def runs_on(self, capability: int) -> bool:
         """Whether a device of this compute capability, times ten, has its instructions."""
         return capability == self.least_capability if self.features else capability >= self.least_capability
 
     @property
-    def turns(self) -> int:
-        """Units, each a tile of the result, that a block of threads has in hand at once."""
-        return 1
-
-    @property
     def strips(self) -> bool:
         """Whether a block keeps B for a strip of columns, so that a result may be wider than the tile although B is one slice."""
-        return False
-
-    @property
-    def writes_parts(self) -> bool:
-        """Whether each warp writes its own short parts of lines of the result, which may end within what memory writes at once."""
-        return False
+        return self.fetches and self.keeps
 
     @property
     def on_units(self) -> bool:
         """Whether it multiplies on matrix units."""
         return self.times_doubles > 0
-
-    @property
-    def block(self) -> tuple[int, int, int] | None:
-        """The rows, columns and terms of an instruction, if those outside of the result are left out; else None."""
-        return None
 
 
 LEAST_TERMS = 20
@@ -84,12 +78,8 @@ class ThinMmaTile(ThinTileFacts):
     staged: bool = True
     instruction: Instruction = MMA_FLOAT64
     template: str = field(default="thin_mma.cu.j2", init=False)
-    times_doubles: float = field(default=1.0, init=False)
-
-    @property
-    def block(self) -> tuple[int, int, int] | None:
-        """The rows, columns and terms of an instruction: those outside of the result are left out."""
-        return self.instruction.shape
+    times_doubles = 1.0
+    block: ClassVar[tuple[int, int, int] | None] = MMA_FLOAT64.shape
 
     @property
     def threads(self) -> int:
@@ -141,8 +131,9 @@ class ThinFetchedTile(ThinMmaTile):
     float_blocks: int = field(default=0, init=False)
     turns: int = 1
     fetchers: int = 4
-    least_capability: int = field(default=90, init=False)
-    features: str = field(default="a", init=False)
+    least_capability = 90
+    features = "a"
+    fetches = True
     barrier_bytes: int = field(default=128, init=False)
     """What the barriers take of shared memory."""
 
@@ -155,16 +146,6 @@ class ThinFetchedTile(ThinMmaTile):
     def given_registers(self) -> int:
         """Registers that a thread that fetches keeps, if it gives others away; else 0."""
         return KEPT_REGISTERS if self.registers else 0
-
-    @property
-    def writes_parts(self) -> bool:
-        """Whether each warp writes its own short parts of lines: it does."""
-        return True
-
-    @property
-    def strips(self) -> bool:
-        """Whether a block keeps B for a strip of columns."""
-        return self.keeps
 
     def holds(self, k: int, n: int, parts: int) -> bool:
         """Whether it can run a product of these extents with sums in so many parts."""
@@ -189,13 +170,9 @@ class ThinTriplesTile(ThinFetchedTile):
     k_groups: int = 1
     instruction: Instruction = WGMMA_BFLOAT16
     template: str = field(default="thin_triples.cu.j2", init=False)
-    times_doubles: float = field(default=2.5, init=False)
-    copies_lines: bool = field(default=True, init=False)
-
-    @property
-    def block(self) -> None:
-        """None: warpgroups multiply whole tiles."""
-        return None
+    times_doubles = 2.5
+    copies_lines = True
+    block = None  # warpgroups multiply whole tiles
 
     @property
     def threads(self) -> int:
@@ -249,7 +226,7 @@ class ThinBulkMmaTile(ThinFetchedTile):
     staged: bool = field(default=False, init=False)
     fetchers: int = 2
     template: str = field(default="thin_bulk_mma.cu.j2", init=False)
-    copies_beside: bool = field(default=True, init=False)
+    copies_beside = True
 
     @property
     def threads(self) -> int:
@@ -297,7 +274,6 @@ class ThinTile(ThinTileFacts):
     stages: int
     blocks: int
     template: str = field(default="thin.cu.j2", init=False)
-    keeps: bool = field(default=False, init=False)
 
     @property
     def threads(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bilinear.ir.element import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Element, Precision
+from bilinear.ir.element import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Element
 
 MOST_SHARED_BYTES = 227 * 1024
 """Dynamic shared memory that a block of threads can have on sm_90; the blocks of a multiprocessor share 1 KiB more."""
@@ -16,6 +16,8 @@ USUAL, LARGE, SMALL = "usual", "large", "small"
 class Instruction:
     """A multiply instruction: sum (m x n) += left (m x k) * right (k x n) by `lanes` threads, and the unit that runs it.
 
+    Operands are converted to one type to be `multiplied`, and sums are `accumulated` in another. A finished sum is scaled by alpha, and
+    added to the old value, in the arithmetic of what is stored.
     `since` is the first compute capability, times ten, that has it. Raises `ValueError` if the fields contradict each other.
     """
 
@@ -227,11 +229,6 @@ def tile_on(dtype: str, unit: str, size: str = USUAL) -> str:
         if (tile.instruction.unit, tile.size) == (unit, size):
             return tile.name
     raise KeyError(f"no {size} tile of {dtype} runs on {unit}")
-
-
-def precision_of(element: Element, tile: ProductTile) -> Precision:
-    """The types in which a product of such elements is computed in a tile."""
-    return Precision(element, tile.instruction.multiplied, tile.instruction.accumulated, element)
 
 
 DIGIT_TILES = {tile.name: tile for tile in (DigitTile("pairs"),)}

@@ -195,13 +195,6 @@ def runnable(schedule: Schedule, contention: str = COLOURS) -> Schedule:
     return mark_first_writes((colour_products if contention == COLOURS else scale_contended)(schedule))
 
 
-def _require_contended(schedule: Schedule, contention: str) -> None:
-    """Refuse (E557) atomic additions for a schedule that has nothing to add so."""
-    if contention == ATOMICS and not any(s.contended for s in schedule.stages if isinstance(s, ProductStage)):
-        message = f"contention={ATOMICS!r} has no meaning for {schedule.name}: no two products of a stage add to one block of C"
-        raise fail("E557", message, "leave it out, or take an in-place schedule such as msmes with inputs='restore'")
-
-
 def is_runnable(scheme: Scheme, schedule: AnySchedule | None, inputs: str) -> bool:
     """True if an algorithm can be lowered. Approximate and modular schemes and some schedules can only be proved."""
     foreign = schedule is not None and not _gives_way(schedule, inputs) and bool(why_not_implied(schedule))
@@ -234,18 +227,13 @@ def check_promise(scheme: Scheme, schedule: AnySchedule | None, inputs: str) -> 
         return
     if schedule is None:
         message = f"inputs={inputs!r} needs an in-place schedule, and {scheme.name} is a scheme without one"
-        raise fail("E525", message, _with_a_schedule(scheme))
+        hint = "use inputs='preserve', or a schedule: `bilinear schedule --in-place` looks for one"
+        if names := restoring_schedules(scheme.name):
+            hint = f"use algorithm={names[0]!r}, the shipped schedule of {scheme.name} that restores A and B, or inputs='preserve'"
+        raise fail("E525", message, hint)
     if inputs == "restore" and not schedule.keeps >= {"A", "B"}:
         hint = "use inputs='consume', or inputs='preserve'"
         raise fail("E525", f"{schedule.name} does not restore both A and B", hint, span=schedule.span)
-
-
-def _with_a_schedule(scheme: Scheme) -> str:
-    """What to do where a scheme has no in-place schedule: take one that is shipped for it, or have one found."""
-    names = restoring_schedules(scheme.name)
-    if names:
-        return f"use algorithm={names[0]!r}, the shipped schedule of {scheme.name} that restores A and B, or inputs='preserve'"
-    return "use inputs='preserve', or a schedule: `bilinear schedule --in-place` looks for one"
 
 
 def prepare(
@@ -330,7 +318,6 @@ def plain_complex(conjugated: str = "") -> Schedule:
 
 
 def _prove_complex(algorithm: BilinearAlgorithm, schedule: Schedule) -> _Proved:
-    """The outermost level of a schedule for complex matrices, with its proofs."""
     prove_map(algorithm).require()
     schedule = runnable(schedule)
     proof = prove_composed(schedule, [schedule])
@@ -408,7 +395,9 @@ def _lower_and_prove(levels: Sequence[_Proved], inputs: str, thread: Thread = CU
             what = f"{name} cannot recurse" if outer is inner else f"{inner.authored.name} cannot run the products of {name}"
             raise fail("E408", f"{what}: {refused}", hint, span=outer.authored.span)
     lowered = lower_levels([level.authored for level in levels], inputs, thread, contention)
-    _require_contended(lowered, contention)
+    if contention == ATOMICS and not any(s.contended for s in lowered.stages if isinstance(s, ProductStage)):
+        message = f"contention={ATOMICS!r} has no meaning for {lowered.name}: no two products of a stage add to one block of C"
+        raise fail("E557", message, "leave it out, or take an in-place schedule such as msmes with inputs='restore'")
     authored = [mark_first_writes(level.authored) for level in levels]
     if [lowered] == authored:
         return lowered

@@ -30,10 +30,10 @@ from bilinear.codegen.build import Progress, no_progress
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPLEX
 from bilinear.ir.matrix import Array, real_type
-from bilinear.ir.measurement import Benchmark, ErrorPoint, LaunchTime, LeftOut, Load, Measurement, Shape, Trust
+from bilinear.ir.measurement import Benchmark, ErrorPoint, LaunchTime, LeftOut, Load, Measurement, Trust
 from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Stage
-from bilinear.measure.bench_check import check, fill_normal, trust_of, wrong_libraries
+from bilinear.measure.bench_check import check, fill_normal, operands, trust_of, wrong_libraries
 from bilinear.measure.bench_library import Watch, counted, energy_counter, library_calls, machine
 from bilinear.measure.bench_tasks import BenchCase, BenchTask, bound_of, choose, pinned
 from bilinear.measure.describe_device import tune
@@ -109,26 +109,23 @@ class KeptCall:
 
     def __init__(self, plan: Plan, side: str, a: Array, b: Array, c: Array) -> None:
         self._plan, self._side, self._arrays = plan, side, (a, b, c)
-        self._call = self._prepared()
+        self.renew()
 
     def __call__(self) -> None:
         """Multiply."""
         self._call()
 
     def renew(self) -> None:
-        """Prepare the operand again, because it has changed."""
-        self._call = self._prepared()
+        """Prepare the operand, which has changed."""
+        (a, b, c), plan = self._arrays, self._plan
+        left = prepare(a, columns=plan.problem.n, plan=plan, check=False) if self._side == LEFT else a
+        right = b if self._side == LEFT else prepare(b, rows=plan.problem.m, plan=plan, check=False)
+        self._call = partial(matmul, left, right, c)
 
     def anew(self) -> None:
         """Prepare the operand, and multiply."""
         self.renew()
         self()
-
-    def _prepared(self) -> Call:
-        (a, b, c), plan = self._arrays, self._plan
-        if self._side == LEFT:
-            return partial(matmul, prepare(a, columns=plan.problem.n, plan=plan, check=False), b, c)
-        return partial(matmul, a, prepare(b, rows=plan.problem.m, plan=plan, check=False), c)
 
 
 ERROR_SIZE = 2048
@@ -158,15 +155,6 @@ def errors_by_level(dtypes: Iterable[str], device: Device, progress: Progress = 
                 bound = bound_of(plan, size, dtype)
                 trust = check(call, a, b, c, case.inputs, bound, True)
                 yield ErrorPoint(name, levels, dtype, size, trust.error, bound)
-
-
-def operands(shape: Shape, dtype: str) -> tuple[Array, Array, Array]:
-    """Arrays for A, B and C that hold no values yet."""
-    import cupy
-
-    cupy.get_default_memory_pool().free_all_blocks()
-    m, k, n = shape
-    return cupy.empty((m, k), dtype), cupy.empty((k, n), dtype), cupy.empty((m, n), dtype)
 
 
 What = str | tuple[object, ...]
@@ -331,7 +319,10 @@ class _TaskBench:
         times = self.times(libraries, runs)
         loads: dict[What, Load] = {what: self.watch(call) for what, call in runs.items()}
         counted = self.energy(dict[What, Call](libraries.items()) | runs, times)
-        launches = {what: () if distinct[what][0].kept else self.launches(distinct[what][1], *arrays) for what in runs}
+        launches = dict.fromkeys(runs, tuple[LaunchTime, ...]())
+        for what in runs if self.effort.launches else ():
+            with suppress(MemoryError):  # the times are already known
+                launches[what] = () if distinct[what][0].kept else launch_times(distinct[what][1], *arrays)
         for case, plan in plans.items():
             what = _what(case, plan)
             if what in runs:
@@ -339,13 +330,11 @@ class _TaskBench:
                 yield replace(row, joules=counted.get(what), library_joules=counted.get(times.library))
 
     def call(self, case: BenchCase, plan: Plan, a: Array, b: Array, c: Array) -> Call:
-        """The call of a case."""
         if case.kept:
             return KeptCall(plan, case.kept, a, b, c)
         return _plain_call(case, a, b, c) if case.by_auto else partial(matmul, a, b, c, plan=plan)
 
     def times(self, libraries: Mapping[str, Call], runs: Mapping[What, Call]) -> _CallTimes:
-        """Times of all calls, interleaved."""
         calls = dict[What, Call](libraries.items()) | dict(runs)
         once = {what: milliseconds(call) for what, call in calls.items()}  # every call has run once already, in its check
         rounds = max(self.effort.least_rounds, min(self.effort.rounds, int(self.effort.problem_ms / sum(once.values()))))
@@ -363,12 +352,6 @@ class _TaskBench:
         found = {what: counted(call, median(times.of[what]), counter, self.effort.energy) for what, call in wanted.items()}
         return {what: None if own is None else own.joules / own.calls for what, own in found.items()}
 
-    def launches(self, plan: Plan, a: Array, b: Array, c: Array) -> tuple[LaunchTime, ...]:
-        """The launches of a plan, if requested; empty if memory runs out, because the times are already known."""
-        with suppress(MemoryError):
-            return launch_times(plan, a, b, c) if self.effort.launches else ()
-        return ()
-
 
 def _plain_call(case: BenchCase, a: Array, b: Array, c: Array) -> Call:
     return partial(matmul, a, b, c) if case.accuracy is None else partial(matmul, a, b, c, accuracy=case.accuracy)
@@ -385,7 +368,6 @@ class _CallTimes:
 
     @property
     def library(self) -> str:
-        """The fastest of the libraries."""
         return min(self.libraries, key=lambda name: median(self.of[name]))
 
     def device_ratio(self, what: What) -> float | None:

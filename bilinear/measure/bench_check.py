@@ -9,7 +9,7 @@ import numpy as np
 from bilinear.analysis.integer_range import integer_range
 from bilinear.backends.timing import Call
 from bilinear.ir.matrix import Array
-from bilinear.ir.measurement import Trust
+from bilinear.ir.measurement import Shape, Trust
 from bilinear.measure.bench_tasks import bound_of
 from bilinear.planner.plan import Plan
 from bilinear.runtime.operands import layouts_of
@@ -23,6 +23,15 @@ SAMPLE = 64
 """Rows of C whose error is measured against float64, or that decide whether a library multiplies correctly."""
 
 
+def operands(shape: Shape, dtype: str) -> tuple[Array, Array, Array]:
+    """Arrays for A, B and C on the current GPU that hold no values yet."""
+    import cupy
+
+    cupy.get_default_memory_pool().free_all_blocks()
+    m, k, n = shape
+    return cupy.empty((m, k), dtype), cupy.empty((k, n), dtype), cupy.empty((m, n), dtype)
+
+
 def check(call: Call, a: Array, b: Array, c: Array, inputs: str, bound: float, is_integral: bool) -> Trust:
     """Run c = a @ b on integers and then on normal data, each time into NaN; leaves normal data in `a` and `b`.
 
@@ -34,7 +43,9 @@ def check(call: Call, a: Array, b: Array, c: Array, inputs: str, bound: float, i
     kept = fill_integers(a, b, generator)
     c.fill(cupy.nan)
     call()
-    restored = inputs == "consume" or all(_equal(x, y) for x, y in zip((*parts_of(a), *parts_of(b)), kept, strict=True))
+    restored = inputs == "consume" or all(
+        bool((x[rows] == y[rows]).all()) for x, y in zip((*parts_of(a), *parts_of(b)), kept, strict=True) for rows in bands(x.shape[0])
+    )
     fill(a, b, kept)
     exact = all(bool((c[rows] == cupy.matmul(a[rows], b)).all()) for rows in bands(a.shape[0]))
     del kept
@@ -101,7 +112,6 @@ def fill_normal(a: Array, b: Array, generator: Array) -> None:
 
 
 def _in_doubles(a: Array, b: Array) -> Array:
-    """The library's product in float64, or in complex128."""
     import cupy
 
     wide = "complex128" if a.dtype.kind == "c" else "float64"
@@ -116,7 +126,3 @@ def _largest(x: Array) -> float:
 def bands(rows: int) -> Iterator[slice]:
     """The rows of a matrix in bands of a few thousand."""
     return (slice(start, start + BAND) for start in range(0, rows, BAND))
-
-
-def _equal(x: Array, y: Array) -> bool:
-    return all(bool((x[rows] == y[rows]).all()) for rows in bands(x.shape[0]))

@@ -64,12 +64,12 @@ def library_calls(a: Array, b: Array, c: Array) -> dict[str, Call]:
         except ImportError:
             continue
         except Exception as error:  # of many kinds; the call raises it, so that a missing baseline is reported
-            calls[name] = partial(_fail, error)
+
+            def fail(error: Exception = error) -> None:
+                raise error
+
+            calls[name] = fail
     return calls
-
-
-def _fail(error: Exception) -> None:
-    raise error
 
 
 def _cublas(a: Array, b: Array, c: Array) -> Call:
@@ -442,7 +442,7 @@ def _of_shape(shape: Shape, modulus: int, asked: Sequence[str], rounds: int) -> 
             told = error.diagnostics[0].message if isinstance(error, BilinearError) else f"out of memory: {error}"
             yield LeftOut(f"{word} at {'x'.join(map(str, shape))}", told)
             continue
-        calls[word], exact[word] = call, is_product_modulo(_on_host(a), _on_host(b), _on_host(c), modulus)
+        calls[word], exact[word] = call, is_product_modulo(on_host(a), on_host(b), on_host(c), modulus)
     x, y, z = a.astype("float64"), b.astype("float64"), cupy.empty((m, n), "float64")
     pieces, libraries = len(way_for(modulus, modulus // 2, modulus // 2, k).pairs), library_calls(x, y, z)
     times = {name: median(found) for name, found in interleaved({**libraries, **calls}, rounds).items()}
@@ -458,7 +458,3 @@ def _call(word: str, a: Array, b: Array, c: Array, modulus: int) -> Call:
     is_mixed = len(set(levels)) > 1
     algorithm = load(" (x) ".join(levels) if is_mixed else levels[0])
     return partial(matmul, a, b, c, modulus=modulus, algorithm=algorithm, levels=1 if is_mixed else len(levels))
-
-
-def _on_host(x: Array) -> Array:
-    return x.get() if hasattr(x, "get") else x

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import cache
 from importlib import import_module
 from math import inf
 from types import ModuleType
@@ -146,18 +145,13 @@ def require_memory(shape: tuple[int, int, int]) -> None:
     """Refuse a check whose matrices, as integers and as numbers, do not fit into this machine's memory (E508)."""
     m, k, n = shape
     needed = BYTES_AN_ELEMENT * (m * k + k * n + m * n)
-    if needed > _memory():
-        message = f"a check of {m} x {k} by {k} x {n} takes more than {needed / 2**30:.3g} GiB, and there are {_memory() / 2**30:.3g}"
-        raise fail("E508", message, "give a smaller --shape")
-
-
-@cache
-def _memory() -> int:
-    """The memory of this machine in bytes; a value that no machine has if it is unknown."""
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 2**47
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # it is not known
+        return
+    if needed > memory:
+        message = f"a check of {m} x {k} by {k} x {n} takes more than {needed / 2**30:.3g} GiB, and there are {memory / 2**30:.3g}"
+        raise fail("E508", message, "give a smaller --shape")
 
 
 def _integers(

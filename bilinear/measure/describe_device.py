@@ -9,10 +9,9 @@ import json
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from math import isqrt
 from pathlib import Path
-from typing import Never, Protocol, cast
+from typing import Never, cast
 
 from bilinear.analysis.identity import schedule_hash
 from bilinear.backends.machine import target_here
@@ -27,14 +26,13 @@ from bilinear.ir.tile import LARGE, MOST_SHARED_BYTES, SMALL, TILES, USUAL
 from bilinear.lowering.place import PEELED_FROM, place_schedule
 from bilinear.lowering.prepare import plain
 from bilinear.measure.bench_library import counted, energy_counter
-from bilinear.methods.digits.rates import DigitBench, DigitCase, DigitTimes, able_digits, build_digits, time_digits
+from bilinear.methods.digits.rates import DigitBench, DigitTimes
 from bilinear.methods.method import Binding
 from bilinear.methods.planning import make_plan
 from bilinear.methods.registry import METHODS
-from bilinear.methods.rounded.launches import time_rounded
-from bilinear.methods.rounded.method import RoundedBench
+from bilinear.methods.rounded.launches import RoundedBench
 from bilinear.methods.thin.choice import View
-from bilinear.methods.thin.rates import ThinBench, ThinPoint, time_library, time_tiles
+from bilinear.methods.thin.rates import ThinBench, ThinPoint
 from bilinear.planner.choose import kind_of, timed_plan
 from bilinear.planner.device import WATTS, Device, ElementRates, Extents, TileRates, at
 from bilinear.planner.estimates import tile_bytes
@@ -63,38 +61,7 @@ class Facts:
     """The compute capability, times ten."""
 
 
-class DeviceTimes(ThinBench, DigitBench, RoundedBench, Protocol):
-    """A source of times, all in seconds on the device."""
-
-    def facts(self) -> Facts:
-        """What the driver reports."""
-
-    def build(self, products: Sequence[tuple[Schedule, str, str]]) -> None:
-        """Build the kernels of schedules for an element type and a tile, which are timed next."""
-
-    def product(self, extents: Extents, dtype: str, tile: str = USUAL, number: int = 0) -> float:
-        """The plain product kernel in a tile, on a multiply of these extents, in the round of this number."""
-
-    def burst(self, extents: Extents, dtype: str, tile: str) -> float:
-        """The same where power does not limit it yet."""
-
-    def library(self, extents: Extents, dtype: str, number: int = 0) -> float:
-        """The library's own multiply, in the round of this number."""
-
-    def stages(self, schedule: Schedule, size: int, dtype: str, tile: str = USUAL) -> list[float]:
-        """Each stage of a schedule for square matrices, with products in a tile."""
-
-    def copy(self, count: int) -> float:
-        """A copy of `count` bytes."""
-
-    def call(self) -> float:
-        """A whole call of `bilinear.matmul` on matrices so small that only overhead counts."""
-
-    def watts(self, plan: Plan) -> float | None:
-        """What the device takes while a plan runs again and again; None if the driver counts no joules."""
-
-
-def gpu_bench() -> DeviceTimes:
+def gpu_bench() -> GpuBench:
     """The times of the current GPU; E512 without CuPy."""
     try:
         import cupy  # noqa: F401  # imported here, so that a missing CuPy is reported at once
@@ -104,11 +71,8 @@ def gpu_bench() -> DeviceTimes:
     return GpuBench()
 
 
-class GpuBench:
-    """Times on the current GPU alone, without the host's; each is a median, under the power that long work has."""
-
-    thin_tiles, thin_library = staticmethod(time_tiles), staticmethod(time_library)
-    able_digits, build_digits, rounded = staticmethod(able_digits), staticmethod(build_digits), staticmethod(time_rounded)
+class GpuBench(ThinBench, DigitBench, RoundedBench):
+    """Times on the current GPU alone, in seconds without the host's; each is a median, under the power that long work has."""
 
     def facts(self) -> Facts:
         """What the driver reports."""
@@ -120,56 +84,51 @@ class GpuBench:
         return Facts(p["name"].decode(), *counts, shared, int(device.compute_capability))
 
     def product(self, extents: Extents, dtype: str, tile: str = USUAL, number: int = 0) -> float:
-        """The plain product kernel."""
+        """The plain product kernel in a tile, on a multiply of these extents, in the round of this number."""
         (step,) = _steps(plain().schedule, *_operands(extents, dtype), tile)
         return self._seconds(step)
 
     def burst(self, extents: Extents, dtype: str, tile: str) -> float:
-        """The same in a queue of a few."""
+        """The same in a queue of a few, where power does not limit it yet."""
         (step,) = _steps(plain().schedule, *_operands(extents, dtype), tile)
         return 1e-3 * in_a_queue(step)
 
     def library(self, extents: Extents, dtype: str, number: int = 0) -> float:
-        """`cupy.matmul`."""
+        """`cupy.matmul`, in the round of this number."""
         import cupy
 
         a, b, c = _operands(extents, dtype)
         return self._seconds(lambda: cupy.matmul(a, b, out=c))
 
     def stages(self, schedule: Schedule, size: int, dtype: str, tile: str = USUAL) -> list[float]:
-        """Each stage."""
+        """Each stage of a schedule for square matrices, with products in a tile."""
         return [self._seconds(step) for step in _steps(schedule, *_operands((size, size, size), dtype), tile)]
 
     def copy(self, count: int) -> float:
-        """A copy on the device."""
+        """A copy of `count` bytes on the device."""
         import cupy
 
         x, y = (cupy.zeros(count // 8) for _ in range(2))
         return self._seconds(lambda: cupy.copyto(y, x))
 
     def call(self) -> float:
-        """A small multiply by Strassen's scheme."""
+        """A whole call of `bilinear.matmul` on matrices so small that only overhead counts."""
         a, b, c = _operands((64, 64, 64), "float32")
         return self._seconds(lambda: matmul(a, b, c, algorithm="strassen", levels=1))
 
     def watts(self, plan: Plan) -> float | None:
-        """By the driver's counter."""
+        """What the device takes while a plan runs again and again, by the driver's counter; None if it counts no joules."""
         p, counter = plan.problem, energy_counter()
         a, b, c = _operands((p.m, p.k, p.n), p.dtype)
         found = None if counter is None else counted(lambda: matmul(a, b, c, plan=plan), plan.chosen.ms or 1.0, counter, COUNTED)
         return None if found is None else found.joules / found.seconds
 
-    def digits(self, case: DigitCase, number: int) -> DigitTimes | None:
-        """The launches that `matmul` runs."""
-        return time_digits(case)
-
     def build(self, products: Sequence[tuple[Schedule, str, str]]) -> None:
-        """Build several kernels at once."""
+        """Build the kernels of schedules for an element type and a tile, which are timed next, several at once."""
         own = [launch for schedule, dtype, tile in products for launch in schedule_to_launches(schedule, ELEMENTS[dtype], tile)]
         build_kernels([*dict.fromkeys(launch.kernel for launch in own)], target_here())
 
     def _seconds(self, call: Callable[[], object]) -> float:
-        """Seconds of a call on the device."""
         return 1e-3 * settled(call)
 
 
@@ -183,7 +142,6 @@ def _operands(extents: Extents, dtype: str) -> tuple[Array, Array, Array]:
 
 
 def _steps(schedule: Schedule, a: Array, b: Array, c: Array, tile: str = USUAL) -> list[Callable[[], None]]:
-    """The launches of a schedule on these arrays."""
     from bilinear.backends.cuda_executor import CudaExecutor
     from bilinear.backends.executor import allocate_workspace, lay_out
     from bilinear.ir.matrix import call_of
@@ -210,7 +168,7 @@ class KeptTimes:
     Times of another implementation are forgotten. Lines that make no sense, such as one that was cut off, count as not there.
     """
 
-    def __init__(self, bench: DeviceTimes, path: Path) -> None:
+    def __init__(self, bench: GpuBench, path: Path) -> None:
         self._bench, self._path, self._of = bench, path, implementation_sha256()
         self._known: dict[str, object] = {}
         for line in read_bounded(path, 2**28).decode(errors="replace").splitlines() if path.exists() else ():
@@ -262,7 +220,7 @@ PLAIN = ProductWork(1, 0, 1)
 """The plain multiply: one product of A and B themselves."""
 
 
-def tune(progress: Progress = no_progress, bench: DeviceTimes | None = None) -> Device:
+def tune(progress: Progress = no_progress, bench: GpuBench | None = None) -> Device:
     """The description of the current GPU, measured now; nothing else should run on it.
 
     `progress` is called with (what, done, of). Raises `BilinearError`: E512 without CuPy. Without a GPU it raises CuPy's errors.
@@ -271,7 +229,9 @@ def tune(progress: Progress = no_progress, bench: DeviceTimes | None = None) -> 
     facts, of = bench.facts(), 5 + len(METHODS)
     progress("kernels", 0, of)
     rates = tuple((dtype, _start_of(dtype, facts.shared)) for dtype in IN_ARRAYS)
-    bench.build([needed for dtype, own in rates for needed in _timed_schedules(dtype, own)])
+    alone = [(plain().schedule, dtype, tile.name) for dtype, own in rates for tile in own.tiles]
+    streamed = [(lowered(way)[0], dtype, USUAL) for dtype, _ in rates for way in STREAMED]
+    bench.build([*alone, *streamed, *((lowered(ADDING)[0], dtype, _unhidden(own)) for dtype, own in rates)])
     progress("memory", 0, of)
     bandwidth = 2 * COPIED / bench.copy(COPIED) * 1e-9
     launch = bench.product((16, 16, 16), "float32") * 1e6
@@ -282,13 +242,17 @@ def tune(progress: Progress = no_progress, bench: DeviceTimes | None = None) -> 
         device = device.with_rates(dtype, _rates(bench, device, dtype))
     progress("calls", 3, of)
     device = replace(device, call=max(0.0, bench.call() * 1e6 - 3 * launch), scan=2 * launch + 10)
-    for i, method in enumerate(cast("tuple[Binding[Never, DeviceTimes], ...]", METHODS), 4):
-        device = method.measured(bench, device, partial(_tell, progress, i, of))
+    for i, method in enumerate(cast("tuple[Binding[Never, GpuBench], ...]", METHODS), 4):
+
+        def tell(what: str, done: int = i) -> None:
+            progress(what, done, of)
+
+        device = method.measured(bench, device, tell)
     progress("power", of - 1, of)
     return replace(device, watts=tuple(_watts(bench, device)))
 
 
-def _watts(bench: DeviceTimes, device: Device) -> Iterator[tuple[str, float]]:
+def _watts(bench: GpuBench, device: Device) -> Iterator[tuple[str, float]]:
     """The watts of the fastest plan of each kind."""
     for dtype in IN_ARRAYS:
         plan = make_plan(Problem(COUNTED_SIZE, COUNTED_SIZE, COUNTED_SIZE, dtype), device, explain=True)
@@ -297,10 +261,6 @@ def _watts(bench: DeviceTimes, device: Device) -> Iterator[tuple[str, float]]:
             watts = bench.watts(timed_plan(plan.problem, device, [fastest[kind]]))
             if watts is not None:
                 yield kind, watts
-
-
-def _tell(progress: Progress, done: int, of: int, what: str) -> None:
-    progress(what, done, of)
 
 
 def tune_here(progress: Progress = no_progress) -> Device:
@@ -312,15 +272,9 @@ def tune_here(progress: Progress = no_progress) -> Device:
         times = folder_of_plans(bench.facts().name, driver_version()) / "tune.times"
     except BilinearError:
         return tune(progress, bench)
-    device = tune(progress, cast("DeviceTimes", KeptTimes(bench, times)))
+    device = tune(progress, cast("GpuBench", KeptTimes(bench, times)))
     times.unlink(missing_ok=True)
     return device
-
-
-def _timed_schedules(dtype: str, rates: ElementRates) -> list[tuple[Schedule, str, str]]:
-    """The schedules whose kernels are timed, each in the tiles of its products."""
-    alone = [(plain().schedule, dtype, tile.name) for tile in rates.tiles]
-    return [*alone, *((lowered(way)[0], dtype, USUAL) for way in STREAMED), (lowered(ADDING)[0], dtype, _unhidden(rates))]
 
 
 def _unhidden(rates: ElementRates) -> str:
@@ -341,7 +295,7 @@ def _start_of(dtype: str, shared: int) -> ElementRates:
     return ElementRates(tiles=tiles, **none, **more)  # type: ignore[arg-type]  # the fields of these names
 
 
-def _tile_rates(bench: DeviceTimes, device: Device, dtype: str) -> tuple[TileRates, ...]:
+def _tile_rates(bench: GpuBench, device: Device, dtype: str) -> tuple[TileRates, ...]:
     """Start-up cost of a tile, and its speed alone and on a full device, from results with one tile a place, shallow and deep.
 
     On a full multiprocessor, one block's epilogue is assumed to be exposed.
@@ -350,7 +304,10 @@ def _tile_rates(bench: DeviceTimes, device: Device, dtype: str) -> tuple[TileRat
     for own in device.rates(dtype).tiles:
         full = device.processors * own.blocks
         waves = (full, DEPTHS[0]), (full, DEPTHS[1]), (device.processors, DEPTHS[1])
-        times = (bench.burst(_one_wave(own, tiles, depth), dtype, own.name) for tiles, depth in waves)
+        times = []
+        for tiles, depth in waves:  # each result as square as possible, so that operands are read from the cache
+            down = max(d for d in range(1, isqrt(tiles) + 1) if tiles % d == 0)
+            times.append(bench.burst((down * own.rows, depth, tiles // down * own.columns), dtype, own.name))
         shallow, deep, single = (seconds - device.launch * 1e-6 for seconds in times)
         step = (deep - shallow) / (DEPTHS[1] - DEPTHS[0])
         start = max(0.0, shallow / step - DEPTHS[0])
@@ -359,13 +316,7 @@ def _tile_rates(bench: DeviceTimes, device: Device, dtype: str) -> tuple[TileRat
     return tuple(replace(own, share=((1.0, rate / measured[0][0]),)) for rate, own in measured)
 
 
-def _one_wave(own: TileRates, tiles: int, depth: int) -> Extents:
-    """A multiply whose result has this many tiles, as square as possible, so that operands are read from the cache."""
-    down = max(d for d in range(1, isqrt(tiles) + 1) if tiles % d == 0)
-    return down * own.rows, depth, tiles // down * own.columns
-
-
-def _rates(bench: DeviceTimes, device: Device, dtype: str) -> ElementRates:
+def _rates(bench: GpuBench, device: Device, dtype: str) -> ElementRates:
     """The rates of one element type: first the costs of the tiles, then the remaining time of large multiplies."""
     rates = replace(device.rates(dtype), tiles=_tile_rates(bench, device, dtype))
     device = device.with_rates(dtype, rates)
@@ -381,7 +332,9 @@ def _rates(bench: DeviceTimes, device: Device, dtype: str) -> ElementRates:
         for number in range(ROUNDS)
     ]
     ours, theirs = ({n: statistics.median(one[n][i] for one in rounds) for n in (*sizes, UNEVEN)} for i in (0, 1))
-    product = tuple((float(n), _product_rate(device, dtype, n, ours[n])) for n in sizes if n >= LEAST_PRODUCT)
+    full = replace(device, bandwidth=1e12, launch=0.0)
+    units = [(n, product_seconds(PLAIN, (n, n, n), dtype, full, n)) for n in sizes if n >= LEAST_PRODUCT]  # at UNKNOWN TFLOP/s
+    product = tuple((float(n), UNKNOWN * unit / (ours[n] - device.launch * 1e-6)) for n, unit in units)  # as the model predicts it
     library = tuple((float(n), 2e-12 * n**3 / max(theirs[n] - device.launch * 1e-6, 0.1 * theirs[n])) for n in sizes)
     even, uneven = (theirs[n] / n**3 for n in (UNEVEN + 1, UNEVEN))
     rates = replace(rates, product=product, library=library, library_unaligned=min(1.0, even / uneven))
@@ -397,7 +350,7 @@ def _rates(bench: DeviceTimes, device: Device, dtype: str) -> ElementRates:
     return _memory_rates(bench, device.with_rates(dtype, rates), dtype)
 
 
-def _memory_rates(bench: DeviceTimes, device: Device, dtype: str) -> ElementRates:
+def _memory_rates(bench: GpuBench, device: Device, dtype: str) -> ElementRates:
     """The rates of linear kernels and of the epilogue, with and without aligned blocks, from the stages of a few schedules."""
     rates = device.rates(dtype)
     found: dict[float, list[float]] = {}
@@ -415,7 +368,7 @@ def _memory_rates(bench: DeviceTimes, device: Device, dtype: str) -> ElementRate
     return replace(rates, streaming=streaming, scattered=scattered, epilogue=epilogue, scattered_epilogue=share, tiles=tiles)
 
 
-def _shares(bench: DeviceTimes, device: Device, dtype: str, way: Way, size: int) -> list[tuple[float, float]]:
+def _shares(bench: GpuBench, device: Device, dtype: str, way: Way, size: int) -> list[tuple[float, float]]:
     """(streams, share of the bandwidth) of the linear stages of a schedule."""
     schedule, profile = lowered(way)
     block = (size // schedule.m,) * 3
@@ -427,7 +380,7 @@ def _shares(bench: DeviceTimes, device: Device, dtype: str, way: Way, size: int)
     return found
 
 
-def _epilogue(bench: DeviceTimes, device: Device, dtype: str, aligned_rate: float | None = None) -> float:
+def _epilogue(bench: GpuBench, device: Device, dtype: str, aligned_rate: float | None = None) -> float:
     """GB/s at which target blocks of products are read and written: the median over stages clearly slower than their arithmetic.
 
     Measured in the large tile, which hides nothing, if it fits. One aligned block a product is part of a tile's start-up cost. The rate of
@@ -449,9 +402,3 @@ def _epilogue(bench: DeviceTimes, device: Device, dtype: str, aligned_rate: floa
             if beyond > 0.05 * arithmetic:
                 rates.append(visits * gigabytes / (beyond + paid))
     return statistics.median(rates) if rates else device.bandwidth
-
-
-def _product_rate(device: Device, dtype: str, n: int, seconds: float) -> float:
-    """TFLOP/s of a full device for which the model predicts the measured time of a product."""
-    unit = product_seconds(PLAIN, (n, n, n), dtype, replace(device, bandwidth=1e12, launch=0.0), n)  # at UNKNOWN TFLOP/s
-    return UNKNOWN * unit / (seconds - device.launch * 1e-6)

@@ -129,21 +129,8 @@ def stages_of(launches: Sequence[Launch]) -> Iterator[tuple[Launch, ...]]:
         yield tuple(launch for _, launch in own)
 
 
-@dataclass(frozen=True)
-class StageTraffic:
-    """Bytes of a linear stage: what its launches read for the first time and write, by their part, and what they read again."""
-
-    by_part: tuple[tuple[Part, int], ...]
-    again: int
-
-    @property
-    def once(self) -> int:
-        """Bytes that are read for the first time, or written."""
-        return sum(moved for _, moved in self.by_part)
-
-
-def traffic_of(stage: Sequence[Launch], placement: Placement, dtype: str) -> StageTraffic:
-    """What the launches of a linear stage move with beta = 0; what shares a row of a table reads a block once."""
+def traffic_of(stage: Sequence[Launch], placement: Placement, dtype: str) -> tuple[list[tuple[Part, int]], int]:
+    """Bytes that a linear stage moves with beta = 0: what is read first or written, by part, and what other rows of a table read again."""
     extents = dict(zip(("bm", "bk", "bn"), placement.block, strict=True))
     seen: set[tuple[str, int, int]] = set()
     by_part: list[tuple[Part, int]] = []
@@ -155,7 +142,7 @@ def traffic_of(stage: Sequence[Launch], placement: Placement, dtype: str) -> Sta
             seen.update(new)
             by_part.append((part, (len(new) + len(part.targets)) * size))
             again += (len(blocks) - len(new) + part.kept.count("1")) * size
-    return StageTraffic(tuple(by_part), again)
+    return by_part, again
 
 
 def _rows_of(launch: Launch) -> Iterator[tuple[Part, list[tuple[str, int, int]]]]:
@@ -171,9 +158,9 @@ def _rows_of(launch: Launch) -> Iterator[tuple[Part, list[tuple[str, int, int]]]
 
 
 def _linear(stage: Sequence[Launch], placement: Placement, dtype: str, device: Device, rates: ModeRates) -> float:
-    traffic, streaming = traffic_of(stage, placement, dtype), device.rates(dtype).streaming
-    moving = traffic.again / (dict(rates.again)[placement.mode] * 1e9) if traffic.again else 0.0
-    for part, moved in traffic.by_part:
+    (by_part, again), streaming = traffic_of(stage, placement, dtype), device.rates(dtype).streaming
+    moving = again / (dict(rates.again)[placement.mode] * 1e9) if again else 0.0
+    for part, moved in by_part:
         moving += moved / (at(streaming, len(part.sources) + len(part.targets)) * device.bandwidth * 1e9)
     starting = published(steps_of(stage, placement), replace(rates, single=0.0)) * 1e-6  # calculations cost nothing there
     return max(starting, moving)
@@ -196,7 +183,6 @@ def _is_linear(stage: Sequence[Launch]) -> bool:
 
 
 def _tiles(launch: Launch, placement: Placement) -> int:
-    """Blocks of threads along x."""
     extents = dict(zip(("bm", "bk", "bn"), placement.block, strict=True))
 
     def steps(cover: Cover) -> int:

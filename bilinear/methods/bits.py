@@ -44,15 +44,6 @@ def multiply_on_cpu(a: Array, b: Array) -> Array:
     return np.ascontiguousarray(result.view(np.uint8)[:, :width])
 
 
-def multiply_on_gpu(a: Array, b: Array, c: Array) -> None:
-    """C = A * B over Z/2 for packed matrices on the current device, whose rows lie side by side, by one launch on CuPy's current stream."""
-    (m, _), (k, width) = a.shape, b.shape
-    pitches = [x.strides[0] for x in (a, b, c)]
-    kernel = kernel_for([(address_of(x), pitch) for x, pitch in zip((a, b, c), pitches, strict=True)], width)
-    blocks = ceil(m / kernel.tall), ceil(width / LANE), 1
-    launch(kernel, blocks, [*map(address_of, (a, b, c)), m, k, width, *pitches])
-
-
 def kernel_for(places: list[tuple[int, int]], width: int) -> BitProductKernel:
     """The kernel for A, B and C at these addresses with these bytes between rows."""
     needed = WORD, LANE, LANE
@@ -100,13 +91,17 @@ class BitProducts:
     on_gpu: bool
 
     def product(self, a: Array, b: Array) -> Array:
-        """The product without a scheme."""
+        """The product without a scheme: on a GPU by one launch on CuPy's current stream."""
         if not self.on_gpu:
             return multiply_on_cpu(a, b)
         a, b = (x if x.strides[1] == 1 else self.xp.ascontiguousarray(x) for x in (a, b))
-        result = self.xp.empty((a.shape[0], b.shape[1]), "uint8")
+        (m, _), (k, width) = a.shape, b.shape
+        result = self.xp.empty((m, width), "uint8")
         if result.size:
-            multiply_on_gpu(a, b, result)
+            matrices = a, b, result
+            pitches, addresses = [x.strides[0] for x in matrices], [*map(address_of, matrices)]
+            kernel = kernel_for([*zip(addresses, pitches, strict=True)], width)
+            launch(kernel, (ceil(m / kernel.tall), ceil(width / LANE), 1), [*addresses, m, k, width, *pitches])
         return result
 
     def by_scheme(self, tables: BitTables, a: Array, b: Array, levels: int) -> Array:

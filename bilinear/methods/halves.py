@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bilinear.backends.cublas import call_captured, handle_on, multiplies_batch
+from bilinear.backends.cublas import DEFAULT_ALGORITHM, gemm_ex, handle_on, multiplies_batch
 from bilinear.backends.cuda_executor import Step
 from bilinear.backends.factor import kept_factor
 from bilinear.backends.gemm import gemm_of
@@ -62,8 +62,8 @@ That is at most (1 + SUMMED)^t.
 """
 PLACED = np.dtype(FLOAT16.name)
 """The type of 16 bits that placements are made for, whichever of the two the matrices hold."""
-COMPUTE_32F, DEFAULT_ALGORITHM = 68, -1
-"""`CUBLAS_COMPUTE_32F`, in which sums are float32, and `CUBLAS_GEMM_DEFAULT`."""
+COMPUTE_32F = 68
+"""`CUBLAS_COMPUTE_32F`, in which sums are float32."""
 WHOLE_REDUCTIONS = 16
 """`CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION`: parts of sums are added up in float32, too, and not in 16 bits."""
 
@@ -78,9 +78,11 @@ class HalfExecutor(SummingExecutor):
 
     result: Element
 
-    def ready(self, placement: Placement, call: Call) -> AbstractContextManager[Sequence[Step]]:
-        """Each strip and each stage of the core as a call."""
-        return _in_whole_reductions(super().ready(placement, call))
+    @contextmanager
+    def ready(self, placement: Placement, call: Call) -> Iterator[Sequence[Step]]:
+        """Each strip and each stage of the core as a call, while cuBLAS adds up parts of sums in float32."""
+        with _whole_reductions(), super().ready(placement, call) as steps:
+            yield steps
 
     @property
     def _is_wide(self) -> bool:
@@ -99,7 +101,6 @@ class HalfExecutor(SummingExecutor):
     def product(self, schedule: Schedule, spaces: dict[str, Matrix], alpha: Factor, beta: Factor, product: Product) -> Step:
         """One product by cuBLAS, into its only target."""
         import cupy
-        from cupy_backends.cuda.libs import cublas
 
         handle = handle_on(cupy.cuda.runtime.getDevice())
         (target,) = product.targets
@@ -115,11 +116,7 @@ class HalfExecutor(SummingExecutor):
         def run(_: object = factors) -> None:
             left, right = (here, first, kind, lda), (second, kind, ldb)
             old = here + ctypes.sizeof(ctypes.c_float), c.address, stored, ldc
-            arguments = *gemm.operations, *gemm.extents, *left, *right, *old, COMPUTE_32F, DEFAULT_ALGORITHM
-            try:
-                cublas.gemmEx(handle, *arguments)
-            except NotImplementedError:
-                call_captured("gemmEx", handle, *arguments)
+            gemm_ex(handle, *gemm.operations, *gemm.extents, *left, *right, *old, COMPUTE_32F)
 
         return run
 
@@ -141,15 +138,7 @@ def _narrow(x: Matrix) -> Matrix:
 
 
 @contextmanager
-def _in_whole_reductions(ready: AbstractContextManager[Sequence[Step]]) -> Iterator[Sequence[Step]]:
-    """The steps, while cuBLAS adds up parts of sums in float32."""
-    with _whole_reductions(), ready as steps:
-        yield steps
-
-
-@contextmanager
 def _whole_reductions() -> Iterator[int]:
-    """The handle of cuBLAS, which adds up parts of sums in float32 meanwhile."""
     import cupy
     from cupy_backends.cuda.libs import cublas
 

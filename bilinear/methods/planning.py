@@ -28,7 +28,7 @@ def same_bits_plan(problem: Problem, device: Device) -> Plan:
     Raises `BilinearError`: E821 for types that are multiplied as others, E567 for an accuracy that no residues keep, E543 for a workspace
     in which nothing runs.
     """
-    from bilinear.methods.digits.geometry import same_bits_residues
+    from bilinear.methods.digits.choice import same_bits_residues
     from bilinear.methods.digits.plans import same_bits_candidates
 
     if problem.dtype not in IN_ARRAYS or problem.inputs != "preserve":
@@ -73,13 +73,13 @@ def load_plan(path: str | Path) -> Plan:
     >>> bilinear.load_plan("plan.json") == plan
     True
     """
-    from bilinear.planner import plan_files  # most plans are never in a file
+    from bilinear.planner import kept_plans  # most plans are never in a file
 
-    return plan_files.load_plan(METHODS, path)
+    return kept_plans.load_plan(METHODS, path)
 
 
 def plan_from_json(text: str, document: str) -> Plan:
     """Read a plan from JSON text; raises the errors of `load_plan`."""
-    from bilinear.planner import plan_files
+    from bilinear.planner import kept_plans
 
-    return plan_files.plan_from_json(METHODS, text, document)
+    return kept_plans.plan_from_json(METHODS, text, document)

@@ -36,11 +36,6 @@ def _table() -> dict[str, list[int]]:
     return found
 
 
-def table_text(found: Mapping[str, Sequence[int]]) -> str:
-    """The text of the table."""
-    return "{\n" + ",\n".join(f'"{digest}": {list(ends)}' for digest, ends in sorted(found.items())) + "\n}\n"
-
-
 @dataclass(frozen=True)
 class _Pass:
     """Several stages as one pass: the elements that it moves, and whether it keeps old values of C.
@@ -177,7 +172,10 @@ class LinearRun:
             if groups is None:  # no form says that an old value is kept
                 return None
             if self._joins(shape, begin, end):
-                tables[shape] = _shorter_as_table(groups)
+                most = sum(count * whole.map.additions for whole, count in groups)
+                for whole, count in groups:
+                    most -= count * whole.map.additions_of_table(most // count) if most >= 0 else 0
+                tables[shape] = most >= 0  # as tables these maps need no more additions
             for group, count in groups:
                 whole = self._finished(group, end, tables.get(shape))
                 parts = components(whole)
@@ -204,7 +202,6 @@ class LinearRun:
         return found
 
     def _composed_group(self, shape: str, begin: int, members: Members) -> BlockMap:
-        """The maps of a group as one."""
         before, end = self.finished(shape, begin, members[:-1]), begin + len(members)
         last = self._layer(end - 1, shape).together(members[-1])
         return then(before, last) if self._joins(shape, begin, end) else last if last.targets else before
@@ -253,7 +250,6 @@ class LinearRun:
         return stage
 
     def _layers(self, position: int) -> dict[str, GroupLayer]:
-        """The maps of a stage by the shape of their blocks."""
         return {shape: GroupLayer(whole, self.known) for shape, whole in self._by_shape(self._stage(position).maps).items()}
 
     def _layer(self, position: int, shape: str) -> GroupLayer:
@@ -289,23 +285,12 @@ class LinearRun:
         return (len(block_map.sources) + len(block_map.targets)) * self.elements[self._shape(block_map)]
 
 
-def _shorter_as_table(groups: Sequence[tuple[BlockMap, int]]) -> bool:
-    """True if these maps, each occurring `count` times, need no more additions as tables."""
-    most = sum(count * whole.map.additions for whole, count in groups)
-    for whole, count in groups:
-        most -= count * whole.map.additions_of_table(most // count)
-        if most < 0:
-            return False
-    return True
-
-
 def _work(part: BlockMap) -> int:
     """The reads, additions and writes of a part."""
     return len(part.sources) + part.map.additions + len(part.targets)
 
 
 def _keeps(maps: Iterable[BlockMap]) -> bool:
-    """True if a map keeps an old value."""
     return any(factor for m in maps for factor in m.kept)
 
 

@@ -109,7 +109,7 @@ class _ScalingWriter:
     def block_map(self, piece: BlockMap) -> tuple[BlockMap, str]:
         """The map with alpha left out, and the shape of its blocks."""
         shapes = {self.shape(block) for block in piece.sources} or {self.shapes.get(piece.targets[0], "C")}
-        fixed = {self.shapes[t] for t in piece.targets if not self.is_temporary(t)}
+        fixed = {self.shapes[t] for t in piece.targets if t.row >= 0}
         if len(shapes | fixed) != 1:
             raise _takes_up_others(piece.targets[0])
         rows = tuple(self.row(piece, t, row) for t, row in zip(piece.targets, piece.map.matrix, strict=True))
@@ -157,7 +157,7 @@ class _ScalingWriter:
             raise ValueError(f"a product and other blocks go into {block} in one step")
         if target.kept not in ((self.kept(block),) if self.kept(block) else (0, 1)):
             raise ValueError(f"{block} is not added to" if self.kept(block) else f"a product is added to beta times {block}")
-        if block.space in ("A", "B") or (self.shapes.get(block, "C") != "C" and not self.is_temporary(block)):
+        if block.space in ("A", "B") or (self.shapes.get(block, "C") != "C" and block.row >= 0):
             raise _holds_no_product(block)
         if target.accumulates and self.shapes.get(block, "C") != "C":
             raise ValueError(f"a product is added to {block}, which holds a block of another size")
@@ -175,12 +175,9 @@ class _ScalingWriter:
             raise ValueError(f"{block} is read before it is written")
         return self.shapes[block]
 
-    def is_temporary(self, block: Block) -> bool:
-        return block.row < 0
-
     def typed(self, block: Block, shape: str) -> Block:
         """The block in its typed space; a temporary has one space for each size that it takes."""
-        if not self.is_temporary(block):
+        if block.row >= 0:
             return block
         name = f"{block.space}_{shape}"
         self.spaces.setdefault(name, Space(name, shape, 1, 1))

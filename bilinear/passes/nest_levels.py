@@ -48,7 +48,6 @@ def _writes_c_in_steps(schedule: Schedule) -> bool:
 
 
 def _renamed(schedule: Schedule, level: int) -> Schedule:
-    """The schedule with its workspaces named after the level."""
     names = {space.name: f"{space.name}{level}" for space in schedule.workspaces}
 
     def rename(block: Block) -> Block:

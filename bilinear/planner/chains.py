@@ -102,7 +102,6 @@ class ChainPlan:
         return f"{self.chosen.text} by {self.by}; {'; '.join(told)}"
 
     def _repr_html_(self) -> str:
-        """The orders as a table."""
         rows = [
             (name, x.text, "-" if x.seconds is None else f"{x.seconds * 1e3:.4g}", str(x.multiplications), bytes_text(x.peak))
             for name, x in self._orders()
@@ -215,7 +214,6 @@ class MatrixChain:
         return next((part for part in self._orders(splits, _front, None) if part.peak <= most), None)
 
     def _orders(self, splits: Splits, kept: Callable[[Iterable[PartOrder]], list[PartOrder]], most_ways: int | None) -> list[PartOrder]:
-        """The kept orders of the whole chain, of the kept orders of its parts."""
         whole = (0, len(self.extents) - 2)
 
         @cache

@@ -143,10 +143,14 @@ def make_plan(methods: Methods, problem: Problem, device: Device, explain: bool 
     if chosen is library and library.why:
         raise too_inaccurate(library.why)
     others = [replace(c, why=weighed.why_lost(c, chosen, library)) for c in able if c is not chosen]
-    why = _why_chosen(chosen, library, able[0])
-    first = replace(
-        chosen, why=why if problem.operand_bytes <= device.memory else f"{why}; A, B and C need more memory than the device has"
-    )
+    why = "nothing is faster" if able[0] is library else "no plan gains the margin"
+    if chosen is not library:
+        why = f"{(library.ms or 0.0) / (chosen.ms or 1.0):.2f} times as fast as the library"
+    if library.why:
+        why = f"the fastest that is accurate enough; of the library's multiply {library.why}"
+    if problem.operand_bytes > device.memory:
+        why += "; A, B and C need more memory than the device has"
+    first = replace(chosen, why=f"chosen: {why}")
     unable = [replace(c, able=False) for c in refused]
     return Plan(problem, device.title, (first, *others, *unable), hashes_of(chosen), implementation_sha256())
 
@@ -216,7 +220,7 @@ def timed_plan(problem: Problem, device: Device, timed: Sequence[Candidate]) -> 
     """The plan of the first of some candidates that were timed, whose `ms` are measured."""
     chosen, library = timed[0], _library_of(timed)
     off = [(candidate.ms or 0.0) / (chosen.ms or 1.0) - 1 for candidate in timed]
-    gain = f"the fastest of {len(timed)}" if library is None else f"{_ms(library) / (chosen.ms or 1.0):.2f} times as fast as the library"
+    gain = f"the fastest of {len(timed)}" if library is None else f"{ms_of(library) / (chosen.ms or 1.0):.2f} times as fast as the library"
     if chosen is library:
         gain = "no plan gains the margin" if min(off) < 0 else "nothing is faster"
     first = replace(chosen, why=f"timed: {gain}")
@@ -226,8 +230,8 @@ def timed_plan(problem: Problem, device: Device, timed: Sequence[Candidate]) -> 
 
 def in_order(timed: Sequence[Candidate]) -> list[Candidate]:
     """Candidates that were timed, the one to run first: the library's multiply, unless another one is faster by `LEAST_TIMED_GAIN`."""
-    order, library = sorted(timed, key=_ms), _library_of(timed)
-    if library is None or _ms(order[0]) < (1 - LEAST_TIMED_GAIN) * _ms(library):
+    order, library = sorted(timed, key=ms_of), _library_of(timed)
+    if library is None or ms_of(order[0]) < (1 - LEAST_TIMED_GAIN) * ms_of(library):
         return order
     return [library, *(candidate for candidate in order if candidate is not library)]
 
@@ -236,7 +240,8 @@ def _library_of(timed: Sequence[Candidate]) -> Candidate | None:
     return next((candidate for candidate in timed if candidate.strategy == LIBRARY), None)
 
 
-def _ms(candidate: Candidate) -> float:
+def ms_of(candidate: Candidate) -> float:
+    """The time of a candidate; infinite if it is not known."""
     return inf if candidate.ms is None else candidate.ms
 
 
@@ -381,14 +386,6 @@ class Weighing:
 
 def _by_time(candidate: Candidate) -> tuple[float, str]:
     return candidate.ms or 0.0, candidate.name
-
-
-def _why_chosen(chosen: Candidate, library: Candidate, best: Candidate) -> str:
-    if library.why:
-        return f"chosen: the fastest that is accurate enough; of the library's multiply {library.why}"
-    if chosen is not library:
-        return f"chosen: {(library.ms or 0.0) / (chosen.ms or 1.0):.2f} times as fast as the library"
-    return "chosen: nothing is faster" if best is library else "chosen: no plan gains the margin"
 
 
 def with_errors(candidate: Candidate, problem: Problem, explain: bool) -> Candidate:

@@ -191,7 +191,6 @@ def device_json(device: Device) -> str:
 
 
 def _named(tiles: tuple[TileRates, ...] | tuple[ThinTileRates, ...]) -> dict[str, dict[str, object]]:
-    """The rates of tiles by the tile's name."""
     return {own.name: {key: value for key, value in asdict(own).items() if key != "name"} for own in tiles}
 
 
@@ -212,8 +211,7 @@ def shipped_devices() -> dict[str, Path]:
 def data_sheets() -> dict[str, DataSheet]:
     """The shipped data sheets by short name."""
     path = devices_folder() / SHEETS
-    value, reader = _parsed(read_input(path), str(path))
-    _require_format(reader, value, SHEETS_FORMAT)
+    value, reader = _parsed(read_input(path), str(path), SHEETS_FORMAT)
     columns, cards = (reader.field(value, name, _list) for name in ("columns", "cards"))
     found = {}
     for short, *figures in cards:
@@ -228,6 +226,7 @@ def known_devices() -> tuple[str, ...]:
     return (*shipped_devices(), *(short for short in data_sheets() if short not in shipped_devices()))
 
 
+@lru_cache(maxsize=16)
 def estimated(sheet: DataSheet) -> Device:
     """The estimate of a GPU by the nearest that was measured, and whose kernels for digits are those that it would run."""
     measured = {short: own for short, own in data_sheets().items() if short in shipped_devices()}
@@ -244,7 +243,7 @@ def load_description(name_or_path: str) -> Device | Cpu:
     short = name_or_path.lower()
     path = shipped_devices().get(short, Path(name_or_path))
     if short not in shipped_devices() and short in data_sheets():
-        return _estimated_named(short)
+        return estimated(data_sheets()[short])
     try:
         state = path.stat()
         return _read_description(path, (state.st_mtime_ns, state.st_size, state.st_ino))
@@ -258,8 +257,8 @@ def load_description(name_or_path: str) -> Device | Cpu:
 @lru_cache(maxsize=16)
 def _read_description(path: Path, _: tuple[int, ...]) -> Device | Cpu:
     content = read_input(path)
-    value, _reader = _parsed(content, str(path))
-    return (parse_cpu if value.get("format") == CPU_FORMAT else parse_device)(content, str(path))
+    is_cpu = _parsed(content, str(path))[0].get("format") == CPU_FORMAT
+    return (parse_cpu if is_cpu else parse_device)(content, str(path))
 
 
 def load_device(name_or_path: str) -> Device:
@@ -280,38 +279,30 @@ def device_named(full_name: str) -> Device | None:
             device = load_device(str(path))
             if device.name == full_name:
                 return device
-    return next((_estimated_named(short) for short, sheet in data_sheets().items() if sheet.name == full_name), None)
-
-
-@lru_cache(maxsize=16)
-def _estimated_named(short: str) -> Device:
-    return estimated(data_sheets()[short])
+    return next((estimated(sheet) for sheet in data_sheets().values() if sheet.name == full_name), None)
 
 
 def parse_device(content: bytes, document: str) -> Device:
     """A description from its text; raises `BilinearError` (E542) that names the field that makes no sense."""
-    value, reader = _parsed(content, document)
-    _require_format(reader, value, FORMAT)
+    value, reader = _parsed(content, document, FORMAT)
     return reader.record(Device, {"watts": {}} | value, _DEVICE)  # many drivers count no joules
 
 
 def parse_cpu(content: bytes, document: str) -> Cpu:
     """A description of processors from its text; raises `BilinearError` (E542) that names the field that makes no sense."""
-    value, reader = _parsed(content, document)
-    _require_format(reader, value, CPU_FORMAT)
+    value, reader = _parsed(content, document, CPU_FORMAT)
     return reader.record(Cpu, value, _CPU)
 
 
-def _require_format(reader: FieldReader, value: dict[str, object], form: str) -> None:
-    reader.check(value.get("format") == form, f"its format is not {form!r}")
-
-
-def _parsed(content: bytes, document: str) -> tuple[dict[str, object], FieldReader]:
+def _parsed(content: bytes, document: str, form: str = "") -> tuple[dict[str, object], FieldReader]:
+    """The object in a document, of this form if one is named, and what reads its fields."""
     try:
-        value = json.loads(content)
+        found = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise fail("E542", f"{document} is not a device description: {error}") from None
-    return value if isinstance(value, dict) else {}, FieldReader(document)
+    value, reader = found if isinstance(found, dict) else {}, FieldReader(document)
+    reader.check(not form or value.get("format") == form, f"its format is not {form!r}")
+    return value, reader
 
 
 def _read(kind: type[T], own: Fields | None, reader: FieldReader, value: object, name: str) -> T:

@@ -9,7 +9,7 @@ from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.kernel import SHARED_BESIDE
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.tile import FLOAT_TILES, MMA_FLOAT64, TILES, ProductTile
-from bilinear.planner.device import LEAST_CAPABILITY, Device, DigitRates, ElementRates, Policy, Table, ThinRates
+from bilinear.planner.device import LEAST_CAPABILITY, Device, DigitRates, ElementRates, Policy, Table
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,12 @@ def estimate(sheet: DataSheet, measured: Device, known: DataSheet) -> Device:
         capability=sheet.capability,
         estimate=sheet.source,
     )
-    scaled = ((dtype, rates) for dtype, rates in measured.thin if dtype in thin)
-    return replace(described, thin=tuple((dtype, _thin(rates, dtype, thin[dtype], own["float64"], clock)) for dtype, rates in scaled))
+    scaled = []
+    for dtype, its in measured.thin:
+        able = tuple(tile for tile in its.tiles if THIN_TILES[dtype][tile.name].runs_on(LEAST_CAPABILITY))
+        pipes, units = its.pipes * thin[dtype], its.units * own["float64"]
+        scaled.append((dtype, replace(its, pipes=pipes, units=units, copies=its.copies * clock, tiles=able)))
+    return replace(described, thin=tuple(scaled))
 
 
 def _digits(sheet: DataSheet, measured: Device, known: DataSheet) -> tuple[tuple[str, DigitRates], ...]:
@@ -152,11 +156,6 @@ def _rates(rates: ElementRates, dtype: str, peaks: dict[str, float], memory: flo
 def tile_bytes(tile: ProductTile, dtype: str) -> int:
     """The shared memory of a block of threads, in bytes."""
     return tile.stages * tile.slice_elements(ELEMENTS[dtype].lanes) * ELEMENTS[dtype].bytes
-
-
-def _thin(rates: ThinRates, dtype: str, peak: float, units: float, clock: float) -> ThinRates:
-    able = tuple(own for own in rates.tiles if THIN_TILES[dtype][own.name].runs_on(LEAST_CAPABILITY))
-    return replace(rates, pipes=rates.pipes * peak, units=rates.units * units, copies=rates.copies * clock, tiles=able)
 
 
 def _scaled(table: Table, factor: float) -> Table:

@@ -19,7 +19,7 @@ ALIGNMENT = 64
 """Rows are cut at multiples of this, so that blocks begin where bulk copies and matrix units can read."""
 TRIANGLE_TILE = "pairs"
 ONE_TRIANGLE = f"{TRIANGLE_TILE}, one triangle"
-"""The plan of a block on the diagonal that is computed and mirrored by one launch (methods/digits/pairs.py)."""
+"""The plan of a block on the diagonal that is computed and mirrored by one launch (methods/digits/launches.py)."""
 _Tree = int | tuple["_Tree", "_Tree"]
 """How the rows are cut: a number of rows that stay together, or two parts."""
 
@@ -96,7 +96,6 @@ class GramPlan:
         return f"{repr(self)[1:-1]}, {told}, {bytes_text(self.peak)} of workspace"
 
     def _repr_html_(self) -> str:
-        """The blocks as a table."""
         return table_html(repr(self)[1:-1], COLUMNS, self.table())
 
     def table(self) -> list[tuple[str, ...]]:
@@ -147,9 +146,13 @@ def plan_by_times(n: int, k: int, dtype: str, device: str, workspace: int | None
     cost, tree = best(n)
     if cost + times.mirroring >= (1 - times.least_gain) * times.plain:
         cost, tree = times.diagonal(n).cost, n
-    steps = tuple(_step(rows, columns, times) for rows, columns in _blocks(tree, 0))
+    steps = []
+    for rows, columns in _blocks(tree, 0):
+        height, width = rows[1] - rows[0], columns[1] - columns[0]
+        way = times.diagonal(height) if rows == columns else times.product(height, width)
+        steps.append(GramStep(rows, columns, way.plan, way.cost, way.workspace))
     seconds = cost + (times.mirroring if len(steps) > 1 else 0.0)
-    return GramPlan(n, k, dtype, device, workspace, steps, seconds, times.plain)
+    return GramPlan(n, k, dtype, device, workspace, tuple(steps), seconds, times.plain)
 
 
 def _joined(first: tuple[float, _Tree], second: tuple[float, _Tree], beside: float) -> tuple[float, _Tree]:
@@ -157,7 +160,6 @@ def _joined(first: tuple[float, _Tree], second: tuple[float, _Tree], beside: flo
 
 
 def _cuts(rows: int) -> list[int]:
-    """Where rows may be cut in two."""
     if rows < 2 * LEAST:
         return []
     power = 1 << ((rows - 1).bit_length() - 1)
@@ -198,9 +200,3 @@ def _blocks(tree: _Tree, start: int) -> Iterator[tuple[Range, Range]]:
     yield (middle, middle + _rows(second)), (start, middle)
     yield from _blocks(first, start)
     yield from _blocks(second, middle)
-
-
-def _step(rows: Range, columns: Range, times: BlockTimes) -> GramStep:
-    height, width = rows[1] - rows[0], columns[1] - columns[0]
-    cost, workspace, plan, _ = times.diagonal(height) if rows == columns else times.product(height, width)
-    return GramStep(rows, columns, plan, cost, workspace)

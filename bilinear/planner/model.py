@@ -10,7 +10,7 @@ from math import cbrt, ceil
 
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.placement import Placement, Strip
-from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
+from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.ir.tile import USUAL
 from bilinear.planner.device import Device, Extents, TileRates, at
 
@@ -65,22 +65,19 @@ class Profile:
 
 def profile_of(schedule: Schedule) -> Profile:
     """The counts of a lowered schedule: one work for each stage, in order."""
-    shape_of = {space.name: space.shape for space in schedule.spaces}
-    works = tuple(_linear(s, shape_of) if isinstance(s, LinearStage) else _products(s) for s in schedule.stages)
-    return Profile(schedule.m, schedule.k, schedule.n, works, schedule.writes_operands)
-
-
-def _linear(stage: LinearStage, shape_of: dict[str, str]) -> LinearWork:
     from bilinear.analysis.block_maps import components  # imported late: planning from the table of outlines counts nothing
 
-    pieces = [piece for block_map in stage.maps for piece in components(block_map)]
-    counts = Counter((shape_of[p.targets[0].space], len(p.sources), len(p.targets)) for p in pieces)
-    return LinearWork(tuple(StageMaps(*key, places) for key, places in counts.items()))
-
-
-def _products(stage: ProductStage) -> ProductWork:
-    targets = [target for product in stage.products for target in product.targets]
-    return ProductWork(len(stage.products), sum(t.kept == 1 for t in targets), len(targets))
+    shape_of = {space.name: space.shape for space in schedule.spaces}
+    works: list[Work] = []
+    for stage in schedule.stages:
+        if isinstance(stage, LinearStage):
+            pieces = [piece for block_map in stage.maps for piece in components(block_map)]
+            counts = Counter((shape_of[p.targets[0].space], len(p.sources), len(p.targets)) for p in pieces)
+            works.append(LinearWork(tuple(StageMaps(*key, places) for key, places in counts.items())))
+        else:
+            targets = [target for product in stage.products for target in product.targets]
+            works.append(ProductWork(len(stage.products), sum(t.kept == 1 for t in targets), len(targets)))
+    return Profile(schedule.m, schedule.k, schedule.n, tuple(works), schedule.writes_operands)
 
 
 def fastest_tile(profile: Profile, placement: Placement, dtype: str, device: Device) -> tuple[float, str]:
@@ -99,14 +96,12 @@ def each_tile(profile: Profile, placement: Placement, dtype: str, device: Device
 
 
 def _in_a_tile(profile: Profile, placement: Placement, dtype: str, device: Device) -> float:
-    """The seconds of all products of a placement, in its strips and its core."""
     size, aligned = geometric_mean(placement.m, placement.k, placement.n), is_aligned(placement.k, placement.n, dtype)
     strips = sum(strip_seconds(strip, dtype, device, size, aligned, placement.tile, is_strided(placement)) for strip in placement.strips)
     return strips / device.rates(dtype).strip + _stages(ProductWork, profile, placement, dtype, device)
 
 
 def _stages(kind: type[Work], profile: Profile, placement: Placement, dtype: str, device: Device) -> float:
-    """The seconds of all stages of one kind in the placement's core."""
     works = [work for work in profile.counts if isinstance(work, kind)] if placement.core[0] else []
     return sum(profile.counts[work] * one for work, one in zip(works, stage_seconds(works, placement, dtype, device), strict=True))
 

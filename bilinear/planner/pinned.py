@@ -16,7 +16,7 @@ from pathlib import Path
 from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX, Element
 from bilinear.ir.placement import COLOURS, MOST_LEVELS
-from bilinear.planner.choose import Weighing, hashes_of, known_bound, make_plan, too_inaccurate, why_inaccurate, with_errors
+from bilinear.planner.choose import Weighing, hashes_of, make_plan, too_inaccurate, why_inaccurate, with_errors
 from bilinear.planner.device import Device
 from bilinear.planner.model import fastest_tile
 from bilinear.planner.plan import LIBRARY, Candidate, Methods, Plan
@@ -45,7 +45,6 @@ class _ComplexWeighing:
 
     @property
     def part(self) -> Element:
-        """The type of the real and the imaginary parts."""
         return COMPLEX[self.problem.dtype]
 
     @property
@@ -54,15 +53,15 @@ class _ComplexWeighing:
         return replace(self.problem, dtype=self.part.name, inputs="preserve", workspace=None, accuracy=None)
 
     def candidates(self) -> Iterator[Candidate]:
-        """The library's multiply, then ways by three products."""
         real = self.real_problem
         plan = make_plan(self.methods, real, replace(self.device, digits=()))  # products of digits would end the search early
         library = next(c for c in plan.candidates if c.strategy == LIBRARY)
-        yield self.judged(replace(library, ms=PRODUCTS * (library.ms or 0.0), error=None, probable=None, why=""), None)
+        yield self.judged(replace(library, ms=PRODUCTS * (library.ms or 0.0), why=""), self.explain)
         if min(real.m, real.k, real.n) < self.device.policy.least_complex:
             return
         for method in self.methods:
-            yield from map(self.judged_whole, method.candidates(self.problem, self.device, self.budget, inf))
+            for found in method.candidates(self.problem, self.device, self.budget, inf):
+                yield self.judged(found, self.explain or self.problem.accuracy is not None)
         ways = [c for c in plan.candidates if len(c.choice.lowered_parts) == 1 and c.ms is not None and c.promise == "preserve"]
         ways = sorted(ways, key=lambda c: c.ms or 0.0)[:MOST_WEIGHED]
         yield self.weighed(next((way for way in ways if way.levels == PLAIN.levels), PLAIN))
@@ -73,7 +72,8 @@ class _ComplexWeighing:
                 return
 
     def weighed(self, way: Candidate) -> Candidate:
-        """A way of the real product as one of the complex product."""
+        from bilinear.analysis.accuracy import PROBABLE
+
         p, of_parts = self.problem, Way(way.levels, OF_PARTS)
         own = outline(of_parts)
         placement = own.placed(p, self.part.bytes)
@@ -81,38 +81,20 @@ class _ComplexWeighing:
             return replace(way, ms=None, why="blocks are too small")
         seconds, tile = fastest_tile(own.profile, placement, self.part.name, self.device)
         needed = placement.workspace_elements * self.part.bytes
-        return self.judged(Candidate(Scheduled(way.levels, strategy=way.strategy, tile=tile), seconds * 1e3, needed), of_parts)
+        found = Candidate(Scheduled(way.levels, strategy=way.strategy, tile=tile), seconds * 1e3, needed)
+        return self.judged(found, self.explain, PROBABLE, p.accumulate and lowered(of_parts)[0].overwrites)
 
-    def judged(self, found: Candidate, way: Way | None) -> Candidate:
-        """A candidate with its errors, where they are asked for, and why it may not run."""
-        from bilinear.analysis.accuracy import PROBABLE
-
-        p, asked = self.problem, self.problem.accuracy
-        if self.explain or isinstance(asked, float | int):
-            found = replace(found, error=known_bound(found, p.k, p.dtype))
-        if self.explain or isinstance(asked, str):
-            times = found.choice.probable(p.k, self.part.name)
-            found = replace(found, probable=times if way is None else times * PROBABLE)
-        why = why_inaccurate(found, asked)
-        if way is not None and p.accumulate and lowered(way)[0].overwrites:
-            why = "overwrites C"
-        return replace(found, why=self.why_too_large(found) or why)
-
-    def judged_whole(self, found: Candidate) -> Candidate:
-        """A candidate of a method with its errors, where they are asked for, and why it may not run."""
-        if self.explain or self.problem.accuracy is not None:
-            found = with_errors(found, self.problem, True)
-        return replace(found, why=self.why_too_large(found) or why_inaccurate(found, self.problem.accuracy))
-
-    def why_too_large(self, found: Candidate) -> str:
-        """Why its workspace is too large; empty if it is not."""
-        if (found.workspace or 0) <= self.budget:
-            return ""
-        return f"needs {found.workspace} bytes of workspace, {self.budget} are allowed or left on the device"
+    def judged(self, found: Candidate, explain: bool, times: float = 1.0, overwrites: bool = False) -> Candidate:
+        """A candidate with its errors where they are asked for, the probable one so many `times` as large; and why it may not run."""
+        found = with_errors(found, self.problem, explain)
+        found = replace(found, probable=None if found.probable is None else found.probable * times)
+        why = "overwrites C" if overwrites else why_inaccurate(found, self.problem.accuracy)
+        if (found.workspace or 0) > self.budget:
+            why = f"needs {found.workspace} bytes of workspace, {self.budget} are allowed or left on the device"
+        return replace(found, why=why)
 
     @property
     def budget(self) -> int:
-        """Bytes of workspace that are left."""
         return self.problem.budget_in(self.device.memory * self.device.memory_share)
 
 
@@ -152,14 +134,13 @@ def complex_plan(methods: Methods, problem: Problem, device: Device, explain: bo
     gain = (library.ms or 0.0) / (chosen.ms or 1.0)
     why = "chosen: no plan gains the margin" if chosen is library else f"chosen: {gain:.2f} times as fast as the library, by the model"
     others = [c for c in (library, *able) if c is not chosen]
-    off = [replace(c, why=c.why or _why_lost(c, chosen), able=not c.why) for c in others]
+    off = []
+    for c in others:
+        slower = (c.ms or 0.0) / (chosen.ms or 1.0) - 1
+        told = f"{abs(slower):.1%} {'slower' if slower >= 0 else 'faster, which is within the error of the model'}"
+        off.append(replace(c, why=c.why or told, able=not c.why))
     refused = [replace(c, able=False) for c in ways if c.why]
     return Plan(problem, device.title, (replace(chosen, why=why), *off, *refused), hashes_of(chosen), implementation_sha256())
-
-
-def _why_lost(candidate: Candidate, chosen: Candidate) -> str:
-    off = (candidate.ms or 0.0) / (chosen.ms or 1.0) - 1
-    return f"{abs(off):.1%} {'slower' if off >= 0 else 'faster, which is within the error of the model'}"
 
 
 def pinned_plan(
@@ -208,7 +189,6 @@ def pinned_plan(
 
 
 def _pinned_products(methods: Methods, problem: Problem, device: Device, levels: tuple[str, ...], products: str) -> Plan:
-    """The plan of what one of the methods calls by this name."""
     if problem.dtype in COMPLEX:
         found = with_errors(_named(methods, problem, device, levels, products, 0), problem, True)
         library = library_of_complex(methods, problem, device)

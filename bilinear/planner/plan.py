@@ -234,12 +234,10 @@ class Plan:
         return f"<Plan of {p.m} x {p.k} by {p.k} x {p.n}, {p.dtype}, {self.device}: {self.chosen.name}>"
 
     def __str__(self) -> str:
-        """The problem, and the best candidates, the chosen one first."""
         more = [f"... and {len(self.candidates) - SHOWN} more in candidates"] if len(self.candidates) > SHOWN else []
         return "\n".join([repr(self)[1:-1], *(f"  {c}" for c in self.candidates[:SHOWN]), *more])
 
     def _repr_html_(self) -> str:
-        """The candidates as a table."""
         rows = [
             (c.name, c.promise, c.strategy, "-" if c.ms is None else f"{c.ms:.3f}", bytes_text(c.workspace or 0), c.why)
             for c in self.candidates

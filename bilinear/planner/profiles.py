@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from functools import cache, cached_property
 from math import inf
 from pathlib import Path
@@ -18,7 +18,7 @@ from bilinear.ir.placement import COLOURS, Placement
 from bilinear.ir.schedule import Schedule, Space
 from bilinear.lowering.place import lifetimes, place_schedule
 from bilinear.places import unsealed
-from bilinear.planner.model import LinearWork, ProductWork, Profile, StageMaps, Work
+from bilinear.planner.model import LinearWork, ProductWork, Profile, StageMaps
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way, algorithm_named, hashes, kept_by_names, lowered, strategies
 from bilinear.reading import read_bounded
@@ -187,16 +187,10 @@ def entry_of(x: Outline) -> OutlineEntry:
         "sha256": x.sha256,
         "grid": (p.m, p.k, p.n),
         "scans": p.scans,
-        "works": [_work_entry(work) for work in p.works],
+        "works": [asdict(work) if isinstance(work, ProductWork) else [astuple(part) for part in work.parts] for work in p.works],
         "growth": x.growth,
         "workspaces": [(s.name, s.shape, s.rows, s.columns, alive) for s, alive in zip(x.workspaces, x.alive, strict=True)],
     }
-
-
-def _work_entry(work: Work) -> WorkEntry:
-    if isinstance(work, ProductWork):
-        return {"products": work.products, "read": work.read, "written": work.written}
-    return [(part.shape, part.sources, part.targets, part.places) for part in work.parts]
 
 
 def _outline(entry: OutlineEntry) -> Outline:

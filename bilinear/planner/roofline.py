@@ -72,16 +72,6 @@ class Roofline:
         return self.traffic / self.least_traffic
 
 
-@dataclass(frozen=True)
-class _Counts:
-    """Operations and elements moved by a part of a plan, and the order of the least that may be moved."""
-
-    operations: int
-    moved: int
-    order: float
-    omega: float
-
-
 def roofline(plan: Plan, device: Device) -> Roofline:
     """The plan that runs, beside the bounds of a device that it was planned for; the rate of what multiplies must be known."""
     p, itemsize = plan.problem, ELEMENTS[plan.problem.dtype].bytes
@@ -89,10 +79,9 @@ def roofline(plan: Plan, device: Device) -> Roofline:
     if rate is None:
         raise ValueError("no rate of what multiplies is known")
     extents, fast = (p.m, p.k, p.n), max(1, device.l2 // itemsize)
-    parts = [_counts(part, own, p, fast) for part, own in _parts(plan)]
-    done, moved = sum(part.operations for part in parts), sum(part.moved for part in parts) * itemsize
-    omega = min(part.omega for part in parts)
-    least = float(traffic_bound(extents, fast)) if omega == 3 else max(least_traffic(extents), sum(part.order for part in parts))
+    done_by, moved_by, orders, omegas = zip(*(_counts(part, own, p, fast) for part, own in _parts(plan)), strict=True)
+    done, moved, omega = sum(done_by), sum(moved_by) * itemsize, min(omegas)
+    least = float(traffic_bound(extents, fast)) if omega == 3 else max(least_traffic(extents), sum(orders))
     own, machine = intensity(done, moved), balance(rate, device.bandwidth * 1e9)
     bound = bound_by(1.0, moved / (device.bandwidth * 1e9), done / rate, plan.chosen.ms) if streamed is None else streamed.bound_by
     return Roofline(
@@ -125,14 +114,14 @@ def _parts(plan: Plan) -> Iterator[tuple[Choice, Extents]]:
         yield part, (p.m, p.k, extent) if p.by_columns else (extent, p.k, p.n)
 
 
-def _counts(part: Choice, extents: Extents, p: Problem, fast: int) -> _Counts:
-    """The counts of a part that computes a result of these extents."""
+def _counts(part: Choice, extents: Extents, p: Problem, fast: int) -> tuple[int, int, float, float]:
+    """Operations and elements moved by a part of a plan, the order of the least that may be moved, and omega."""
     m, _, n = extents
     size, side = geometric_mean(*extents), fitting_side(fast)
     if not part.levels:
         split = part.summed_in
         results = (p.accumulate + (2 * split if split > 1 else 0)) * m * n  # partial results are written, and read again
-        return _Counts(operations(extents), tiled_traffic(extents, side, side) + results, traffic_order(size, size, 3, fast), 3)
+        return operations(extents), tiled_traffic(extents, side, side) + results, traffic_order(size, size, 3, fast), 3
     own = outline(Way(part.levels, part.inputs))
     profile, grid = own.profile, (own.profile.m, own.profile.k, own.profile.n)
     placement = own.placed(replace(p, m=m, n=n), p.itemsize)
@@ -143,11 +132,10 @@ def _counts(part: Choice, extents: Extents, p: Problem, fast: int) -> _Counts:
     moved += sum(a * c for strip, (a, _, c) in zip(placement.strips, strips, strict=True) if strip.inner[0])  # where results are added
     moved += least_traffic(extents) - m * n if profile.scans else 0
     done = sum(operations(strip) for strip in strips) + (own.products * operations(block) if works else 0)
-    return _Counts(done, moved, traffic_order(size, geometric_mean(*block), omega, fast), omega)
+    return done, moved, traffic_order(size, geometric_mean(*block), omega, fast), omega
 
 
 def _moved(work: Work, block: Extents, side: int) -> int:
-    """Elements that a stage reads and writes."""
     bm, bk, bn = block
     if isinstance(work, ProductWork):
         return work.products * operand_reads(block, side, side) + (work.read + work.written) * bm * bn

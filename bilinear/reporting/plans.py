@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from bilinear.analysis.traffic import LATENCY, Streaming
 from bilinear.planner.chains import MULTIPLICATIONS, ChainPlan
 from bilinear.planner.gram import COLUMNS, GramPlan
+from bilinear.planner.kept_plans import plan_json
 from bilinear.planner.plan import LIBRARY, SHOWN, Candidate, Plan, bytes_text, pareto_front
-from bilinear.planner.plan_files import plan_json
 from bilinear.planner.problem import CLASSES
 from bilinear.planner.roofline import Roofline
 from bilinear.reporting.pages import Scale, Tick, environment, round_step, varying

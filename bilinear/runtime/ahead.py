@@ -23,7 +23,7 @@ from bilinear.codegen.lower import schedule_to_launches
 from bilinear.errors import BilinearError
 from bilinear.ir.element import COMPILED
 from bilinear.ir.launch import AnyKernel
-from bilinear.ir.matrix import Layout
+from bilinear.ir.matrix import Layout, dense
 from bilinear.methods.registry import method_of
 from bilinear.planner.device import Device
 from bilinear.planner.plan import Plan
@@ -86,8 +86,7 @@ def fill_cache(plans: Iterable[Plan], progress: Progress = no_progress) -> None:
 
 
 def _without_gaps(p: Problem, name: str) -> Layout:
-    (m, n), size = {"A": (p.m, p.k), "B": (p.k, p.n), "C": (p.m, p.n)}[name], np.dtype(p.dtype).itemsize
-    return Layout((m, n), (size, m * size) if name in p.column_major else (n * size, size), np.dtype(p.dtype))
+    return dense({"A": (p.m, p.k), "B": (p.k, p.n), "C": (p.m, p.n)}[name], np.dtype(p.dtype), name in p.column_major)
 
 
 SQUARES = tuple(2**power for power in range(9, 16))

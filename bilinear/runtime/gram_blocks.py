@@ -327,7 +327,7 @@ class GramMultiplies(NamedTuple):
 
     def by_triangle(self, x: Array, transposed: Array, out: Array, alpha: Factor, beta: Factor) -> None:
         """Both triangles of alpha * x @ x^T + beta * out, of which the lower one is read, by digits in one launch; else by two matrices."""
-        from bilinear.methods.digits.pairs import triangle_multiply_of
+        from bilinear.methods.digits.launches import triangle_multiply_of
 
         digits = Digits((), TRIANGLE_TILE)
         own = triangle_multiply_of(layout_of(x), layout_of(out), digits)

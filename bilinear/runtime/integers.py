@@ -366,7 +366,7 @@ def _executor(options: Options, p: int) -> Executor:
         return NumpyExecutor(arithmetic=ModularArithmetic(p))
     if is_captured():
         raise not_captured("a schedule modulo p looks at A and B, and nothing can wait for it", "take algorithm='classical'")
-    from bilinear.methods.digits.modular import ModularExecutor  # processors need none of it
+    from bilinear.methods.digits.integers import ModularExecutor  # processors need none of it
 
     return ModularExecutor(modular(p))
 

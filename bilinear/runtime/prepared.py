@@ -11,7 +11,7 @@ from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.executor import in_buffer
 from bilinear.backends.factor import factor
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.matrix import Array, Factor, Layout, Matrix, indices, layout_of, matrix_of
+from bilinear.ir.matrix import Array, Factor, Matrix, dense, indices, layout_of, matrix_of
 from bilinear.ir.placement import MOST_EXTENT, Placement
 from bilinear.methods.digits.choice import Digits
 from bilinear.planner.plan import Plan, bytes_text
@@ -90,9 +90,7 @@ def kept_digits(digits: Digits, layouts: Layouts, kind: Kind, matrix: Array, sid
     if is_captured():
         raise not_captured("nothing can wait for what tells whether an operand holds an Inf or a NaN", "prepare it before")
     number, (m, _, n) = "AB".index(side), layouts.extents
-    size = matrix.dtype.itemsize
-    result = Layout((m, n), (n * size, size), matrix.dtype)
-    own = kept_multiply_of(layouts.a, layouts.b, result, digits, number)
+    own = kept_multiply_of(layouts.a, layouts.b, dense((m, n), matrix.dtype), digits, number)
     if own is None:
         raise fail("E538", f"the {Digits.title} {Digits.needs}", "give such arrays, or multiply without preparation")
     buffer = kind.module.empty(own.kept_bytes, "uint8")
@@ -290,9 +288,8 @@ def _lines(side: str) -> str:
 
 def _recipe(options: Options, kind: Kind, matrix: Array, side: str, extent: int) -> tuple[Recipe | Digits | None, Layouts, Options]:
     """What runs with such an operand, after it has been prepared; None for the library's multiply and for plans that keep nothing."""
-    own, (rows, columns), size = layout_of(matrix), matrix.shape, matrix.dtype.itemsize
-    shape = (columns, extent) if side == LEFT else (extent, rows)
-    other = Layout(shape, (shape[1] * size, size), matrix.dtype)
+    own, (rows, columns) = layout_of(matrix), matrix.shape
+    other = dense((columns, extent) if side == LEFT else (extent, rows), matrix.dtype)
     layouts = Layouts(own, other, None) if side == LEFT else Layouts(other, own, None)
     settled = options.settled(kind)
     decision = decide(settled, layouts)

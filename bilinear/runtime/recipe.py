@@ -17,9 +17,9 @@ from bilinear.lowering.place import borrowing, choose_levels, place_schedule
 from bilinear.lowering.prepare import Level, prepare, prepare_complex, prepare_levels, require_elements, require_residues
 from bilinear.passes.split_operand import split_operand
 from bilinear.planner.device import Device
+from bilinear.planner.kept_plans import check_same
 from bilinear.planner.model import fastest_tile, profile_of
 from bilinear.planner.plan import Plan
-from bilinear.planner.plan_files import check_same
 from bilinear.planner.ways import algorithm_named
 from bilinear.runtime.operands import Layouts
 

@@ -17,8 +17,7 @@ from bilinear.backends.same_bits import same_bits_product, subnormals_kept
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array, Dtype, layout_of, real_type
 from bilinear.ir.reference import with_factors
-from bilinear.methods.digits.choice import Digits
-from bilinear.methods.digits.geometry import same_bits_residues
+from bilinear.methods.digits.choice import Digits, same_bits_residues
 from bilinear.methods.digits.plans import same_bits_choice
 from bilinear.methods.registry import bind
 from bilinear.runtime import devices_here

@@ -21,13 +21,10 @@ from bilinear.ir.residue_kernel import WarpResidueProductKernel
 from bilinear.ir.rounded import RoundKernel
 from bilinear.ir.tile import DIGIT_TILES, LOADING_TILES, MOST_SHARED_BYTES
 from bilinear.lowering.prepare import plain
-from bilinear.methods.digits.choice import Digits
-from bilinear.methods.digits.geometry import scheme_of
+from bilinear.methods.digits.choice import Digits, scheme_of
 from bilinear.methods.digits.integers import IntegerMultiply
-from bilinear.methods.digits.launches import CutKernel, CutMultiply, stem_of
+from bilinear.methods.digits.launches import CutKernel, CutMultiply, DigitMultiply, ResidueMultiply, stem_of
 from bilinear.methods.digits.lower import IntegerTypes, OperandOrder, lower_digits, lower_loading
-from bilinear.methods.digits.pairs import DigitMultiply
-from bilinear.methods.digits.residues import ResidueMultiply
 from bilinear.planner.profiles import portfolio
 
 pytestmark = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
@@ -145,7 +142,7 @@ ORDERS = [OperandOrder(along, whole) for along, whole in product((False, True), 
 @pytest.mark.parametrize("tile", LOADING_TILES)
 @pytest.mark.parametrize(("left", "right"), list(product(ORDERS, repeat=2)), ids=str)
 def test_it_is_built_and_spills_at_most_what_writes_c(tile: str, left: OperandOrder, right: OperandOrder) -> None:
-    kernel = lower_loading(LOADING_TILES[tile], left, right).product
+    _, kernel = lower_loading(LOADING_TILES[tile], left, right)
     built = build_kernels((kernel,), CudaTarget("sm_90"))[0]
     (found,) = built.resources
     assert built.target.name == "sm_90a" and kernel.features == "a"

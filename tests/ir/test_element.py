@@ -12,9 +12,9 @@ from each_case import each
 
 from bilinear.codegen.render import environment
 from bilinear.emulator import compile_on_cpu, skip_reason
-from bilinear.ir.element import ELEMENTS, FLOAT16, FLOAT32, FLOAT64, IN_ARRAYS, KNOWN, Element, Precision
+from bilinear.ir.element import ELEMENTS, FLOAT16, FLOAT32, FLOAT64, IN_ARRAYS, KNOWN, Element
 from bilinear.ir.number import nearest
-from bilinear.ir.tile import FMA_FLOAT32, LARGE, MMA_FLOAT64, SMALL, TILES, USUAL, Instruction, beside, precision_of, tile_on
+from bilinear.ir.tile import FMA_FLOAT32, LARGE, MMA_FLOAT64, SMALL, TILES, USUAL, Instruction, beside, tile_on
 
 NUMPY_HAS = [name for name, element in KNOWN.items() if element.code]
 
@@ -140,7 +140,8 @@ def test_a_unit_without_a_tile_is_refused(unit: str, size: str) -> None:
 def test_a_product_is_multiplied_and_added_up_in_the_types_of_the_instruction(dtype: str, name: str) -> None:
     own = ELEMENTS[dtype]
     inner = FLOAT64 if name.startswith("doubles") else own.arithmetic
-    assert precision_of(own, TILES[dtype][name]) == Precision(own, inner, inner, own)
+    instruction = TILES[dtype][name].instruction
+    assert instruction.multiplied == instruction.accumulated == inner
 
 
 @each(

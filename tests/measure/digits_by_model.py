@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from bilinear.ir.rounded import ROUNDINGS
 from bilinear.ir.tile import LOADING_TILES
-from bilinear.methods.digits.geometry import digits_timed, element_of
+from bilinear.methods.digits.choice import digits_timed, element_of
 from bilinear.methods.digits.plans import digit_ms, geometry_for, is_even, loaded_candidate, product_seconds_of_digits, search_seconds
 from bilinear.methods.digits.rates import DigitCase, DigitTimes
 from bilinear.methods.rounded.method import ROUNDED

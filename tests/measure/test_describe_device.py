@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from math import ceil, exp
@@ -47,7 +47,7 @@ def relative(own: TileRates, dtype: str) -> float:
     return at(own.share, 4096) / at(H200.rates(dtype).tile(USUAL).share, 4096)
 
 
-class Pretended:
+class Pretended(GpuBench):
     """The model as if it were a device."""
 
     def __init__(self, device: Device = H200) -> None:
@@ -90,7 +90,9 @@ class Pretended:
     def thin_tiles(self, dtype: str, device: Device) -> list[ThinPoint]:
         return thin_times(dtype, device, self.slow(dtype))
 
-    def thin_library(self, dtype: str, seconds: float, tell: Callable[[float], None]) -> list[Measured]:
+    def thin_library(
+        self, dtype: str, seconds: float, tell: Callable[[float], None] = lambda share: None, seed: int = 1, brief: float = 0.0
+    ) -> list[Measured]:
         """cublasLt is twice as fast as cuBLAS from 1,000 rows on, and half as fast else."""
         tell(0.5)
         found = []
@@ -99,7 +101,7 @@ class Pretended:
             found.append(Measured(case.shape, case.order, ("a", "b"), us, us / 2 if case.shape[0] >= 1000 else us * 2))
         return found
 
-    def able_digits(self, names: Sequence[str], by_warps: bool) -> Sequence[str]:
+    def able_digits(self, names: Iterable[str], by_warps: bool) -> Sequence[str]:
         if self.device.capability != 90:
             return [name for name in names if name != "pairs_on_load"] if by_warps else []
         return [name for name in names if not (by_warps and name == "pairs_on_load")]

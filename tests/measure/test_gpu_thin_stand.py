@@ -10,7 +10,7 @@ from bilinear.backends.cublas import multiply_of
 from bilinear.backends.machine import description, driver_version, gpu_name, reported_sheet
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.thin_tile import THIN_TILES
-from bilinear.methods.thin.rates import fit, off, time_library, time_tiles
+from bilinear.methods.thin.rates import ThinBench, fit, off
 from bilinear.planner.device_files import estimated, load_device
 from bilinear.planner.library_points import CUBLAS, CUBLASLT, library_points
 
@@ -32,7 +32,7 @@ def test_the_driver_reports_enough_for_an_estimate() -> None:
 def test_points_are_measured_and_either_call_multiplies_exactly(dtype: str) -> None:
     import cupy
 
-    found = time_library(dtype, 1.0)
+    found = ThinBench().thin_library(dtype, 1.0)
     assert len(found) > 20 and all(one.cublas > 1 and one.cublaslt > 1 for one in found)
     generator = np.random.default_rng(1)
     for one, (faster, slower) in zip(found[:6], [(CUBLAS, CUBLASLT), (CUBLASLT, CUBLAS)] * 3, strict=True):
@@ -53,7 +53,7 @@ def test_points_are_measured_and_either_call_multiplies_exactly(dtype: str) -> N
 def test_rates_are_fitted_to_the_tiles_that_are_timed() -> None:
     rates = H200.thin_rates("float32")
     assert rates is not None
-    points = time_tiles("float32", H200)
+    points = ThinBench().thin_tiles("float32", H200)
     assert len(points) > 20
     found = fit(H200, rates, points, "float32")
     assert sum(off(H200, found, points, "float32")) <= sum(off(H200, rates, points, "float32"))

@@ -15,7 +15,7 @@ from bilinear.backends.gemm import Gemm
 from bilinear.ir.kernel import ThinKernel
 from bilinear.ir.matrix import Layout
 from bilinear.methods.thin import rates as thin_stand
-from bilinear.methods.thin.rates import TIMED_TILES, ThinCase, ThinStand, time_library, time_tiles, timed_cases
+from bilinear.methods.thin.rates import TIMED_TILES, ThinBench, ThinCase, ThinStand, timed_cases
 from bilinear.planner.device_files import load_device
 from bilinear.planner.library_points import ORDERS, Measured
 from bilinear.planner.problem import SHORT
@@ -91,14 +91,14 @@ def test_the_library_is_timed_until_the_time_is_over(desk: Desk, monkeypatch: py
     now, shares = iter(np.arange(0.0, 100.0, 0.5)), list[float]()
     monkeypatch.setattr(thin_stand, "perf_counter", lambda: float(next(now)))
     desk.free = 8 * 10**6
-    found = time_library("float32", 2.0, shares.append)
+    found = ThinBench().thin_library("float32", 2.0, shares.append)
     assert shares == [0.25, 0.5, 0.75, 1.0] and len(found) == 4
     assert 0 < desk.largest <= 500_000 and all(min(one.shape) <= 64 for one in found)
 
 
 def test_the_fastest_tiles_are_built_and_timed(desk: Desk) -> None:
     desk.free = 2 * 10**9
-    points = time_tiles("float32", H200)
+    points = ThinBench().thin_tiles("float32", H200)
     cases = timed_cases(125_000_000)
     assert all(max(m * k, k * n, m * n) <= 125_000_000 for (m, n, k), _ in cases) and cases != timed_cases()
     assert 0 < len(points) <= TIMED_TILES * len(cases)

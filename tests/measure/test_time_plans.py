@@ -27,20 +27,18 @@ from bilinear.ir.launch import AnyKernel
 from bilinear.ir.measurement import LeftOut
 from bilinear.ir.tile import LARGE, SMALL, TILES
 from bilinear.measure import bench, bench_check, describe_device, time_plans
-from bilinear.measure.time_plans import AT_ONCE, FEW, FINALISTS, MOST, NEAR, ROUNDS, GpuStand, fastest
+from bilinear.measure.time_plans import AT_ONCE, FEW, FINALISTS, MOST, NEAR, ROUNDS, GpuStand, Multiprocessor, fastest
 from bilinear.methods.planning import load_plan, make_plan, plan_from_json
 from bilinear.methods.thin.choice import Thin
 from bilinear.planner import choose, kept_plans
 from bilinear.planner.device import Device, Policy
 from bilinear.planner.device_files import load_device
-from bilinear.planner.kept_plans import keep_plan, kept_at, kept_description
+from bilinear.planner.kept_plans import FORMAT, keep_plan, kept_at, kept_description, plan_json
 from bilinear.planner.library import LIBRARY_ITSELF
 from bilinear.planner.own import add, remove
 from bilinear.planner.plan import LIBRARIES, Candidate, Panel, Plan
-from bilinear.planner.plan_files import FORMAT, plan_json
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import own_ways
-from bilinear.planner.prune import Multiprocessor
 from bilinear.planner.scheduled import Scheduled
 from bilinear.runtime import ahead, decide, devices_here
 

@@ -55,7 +55,8 @@ def all_ways() -> Iterator[tuple[tuple[str, ...], str]]:
 @pytest.mark.slow
 def test_the_table_holds_what_searches_find(monkeypatch: pytest.MonkeyPatch, update_golden: bool) -> None:
     """`--update-golden` writes it anew after a change of the algorithms or the passes."""
-    text = fuse_linear_stages.table_text(searches(monkeypatch, lambda: [lowered(names, inputs) for names, inputs in all_ways()]))
+    found = searches(monkeypatch, lambda: [lowered(names, inputs) for names, inputs in all_ways()])
+    text = "{\n" + ",\n".join(f'"{digest}": {list(ends)}' for digest, ends in sorted(found.items())) + "\n}\n"
     if update_golden:
         fuse_linear_stages.TABLE.write_text(text, encoding="utf-8")
         return

@@ -19,7 +19,7 @@ from bilinear.errors import BilinearError
 from bilinear.ir.schedule import ProductStage
 from bilinear.ir.tile import MMA_FLOAT64, PANEL, RESIDUE_TILES, TILES
 from bilinear.lowering.place import place_schedule
-from bilinear.methods.digits.geometry import _fewest, block_of, require_residues, scheme_of
+from bilinear.methods.digits.choice import _fewest, block_of, require_residues, scheme_of
 from bilinear.methods.digits.plans import CUTS, USUAL_RESIDUES
 from bilinear.methods.planning import contenders, make_plan, plan_from_json
 from bilinear.methods.thin.choice import Thin, thin_of
@@ -27,10 +27,10 @@ from bilinear.methods.thin.method import MOST_TIMED
 from bilinear.planner import choose
 from bilinear.planner.choose import Borrowing, Weighing, timed_plan
 from bilinear.planner.device_files import device_json, load_device, parse_device
+from bilinear.planner.kept_plans import plan_json
 from bilinear.planner.library import Library
 from bilinear.planner.model import each_tile
 from bilinear.planner.plan import Candidate, Plan, pareto_front
-from bilinear.planner.plan_files import plan_json
 from bilinear.planner.problem import CLASSES, USUAL_LIMIT, Problem
 from bilinear.planner.profiles import portfolio, ways
 from bilinear.planner.ways import Way, lowered

@@ -16,9 +16,9 @@ from bilinear.lowering.prepare import Level, prepare_complex
 from bilinear.methods.planning import complex_plan, make_plan, plan_from_json
 from bilinear.planner.choose import hashes_of
 from bilinear.planner.device_files import load_device
+from bilinear.planner.kept_plans import plan_json
 from bilinear.planner.pinned import PRODUCTS
 from bilinear.planner.plan import LIBRARY, Candidate, Plan
-from bilinear.planner.plan_files import plan_json
 from bilinear.planner.problem import Problem
 from bilinear.planner.scheduled import Scheduled
 from bilinear.planner.ways import OF_PARTS, Way, lowered

@@ -18,8 +18,8 @@ from bilinear.ir.element import COMPLEX, ELEMENTS
 from bilinear.ir.tile import SMALL, USUAL
 from bilinear.methods.planning import plan_from_json
 from bilinear.planner.device_files import device_json, load_device, parse_device
+from bilinear.planner.kept_plans import plan_json
 from bilinear.planner.plan import Plan
-from bilinear.planner.plan_files import plan_json
 from bilinear.planner.roofline import roofline, streaming
 from bilinear.reporting.plans import plan_table
 

@@ -20,8 +20,8 @@ from bilinear.interchange.folders import shipped_schemes
 from bilinear.methods.planning import contenders, load_plan, make_plan, pinned_plan
 from bilinear.places import sealed, unsealed
 from bilinear.planner.device_files import load_device
+from bilinear.planner.kept_plans import save_plan
 from bilinear.planner.own import add, remove, reserved_names
-from bilinear.planner.plan_files import save_plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import own_records, own_ways, ways
 from bilinear.planner.ways import Way, algorithm_named, forget_names

@@ -9,6 +9,7 @@ from math import ceil
 import pytest
 
 from bilinear.ir.tile import LARGE, SMALL, TILES, USUAL
+from bilinear.measure.time_plans import ACTIVE, ARRAY, KERNEL, LEVELS, Multiprocessor, level_of, multiprocessor_of, prune
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.planning import contenders
 from bilinear.methods.thin.choice import Thin
@@ -16,7 +17,6 @@ from bilinear.planner.device_files import load_device
 from bilinear.planner.library import Library
 from bilinear.planner.plan import Candidate, Panel
 from bilinear.planner.problem import Problem
-from bilinear.planner.prune import ACTIVE, ARRAY, KERNEL, LEVELS, Multiprocessor, level_of, multiprocessor_of, prune
 from bilinear.planner.scheduled import Scheduled
 
 H200 = load_device("h200")

@@ -24,15 +24,14 @@ from bilinear.ir.element import FLOAT64
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.tile import DIGIT_TILES, RESIDUE_TILES
 from bilinear.methods.digits.binding import digit_multiply_of
-from bilinear.methods.digits.choice import Digits
-from bilinear.methods.digits.geometry import complex_scheme_of, require_residues, scheme_of
+from bilinear.methods.digits.choice import Digits, complex_scheme_of, require_residues, scheme_of
 from bilinear.methods.digits.launches import proved_scheme
 from bilinear.methods.digits.lower import OperandOrder, lower_digits, lower_residues
 from bilinear.methods.planning import plan_from_json
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
+from bilinear.planner.kept_plans import plan_json
 from bilinear.planner.plan import Plan
-from bilinear.planner.plan_files import plan_json
 from bilinear.planner.profiles import portfolio
 from bilinear.runtime import devices_here
 from bilinear.runtime.arrays import kind_of
@@ -219,7 +218,7 @@ def test_what_two_products_put_together_is_exact(most: int | None) -> None:
     """Both parts of the largest numbers that the moduli hold, of small ones, and of those between, from residues of least size."""
     order, generator, whole = OperandOrder(True, True), np.random.default_rng(1), GAUSSIAN.product
     scheme = proved_scheme(PLAIN, "", GAUSSIAN)
-    kernel = lower_residues(scheme, "plain", RESIDUE_TILES["gaussian17"], order, order, True).recompose
+    *_, kernel = lower_residues(scheme, "plain", RESIDUE_TILES["gaussian17"], order, order, True)
     largest = min(most or whole, whole * (2**30 - 1) // 2**31)
     parts = [[largest, -largest, 0], [int(generator.integers(-(2**62), 2**62)) * largest // 2**62 for _ in range(61)]]
     real, imaginary = parts[0] + parts[1], parts[1] + parts[0]

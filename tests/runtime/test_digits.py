@@ -27,15 +27,14 @@ from bilinear.ir.matrix import layout_of
 from bilinear.ir.number import to_float
 from bilinear.ir.tile import LOADING_TILES
 from bilinear.methods.digits.binding import digit_multiply_of, kernels_of
-from bilinear.methods.digits.choice import Digits
-from bilinear.methods.digits.geometry import geometry_of, scheme_of
-from bilinear.methods.digits.plans import digit_candidate
+from bilinear.methods.digits.choice import Digits, geometry_of, scheme_of
+from bilinear.methods.digits.plans import named_candidate
 from bilinear.methods.planning import plan_from_json
 from bilinear.planner.device import Device as Described
 from bilinear.planner.device_files import load_device
+from bilinear.planner.kept_plans import plan_json
 from bilinear.planner.library import LIBRARY_ITSELF
 from bilinear.planner.plan import Plan
-from bilinear.planner.plan_files import plan_json
 from bilinear.runtime import devices_here
 from bilinear.runtime.auto import problem_of
 from bilinear.runtime.operands import layouts_of
@@ -270,7 +269,7 @@ def test_a_plan_knows_the_memory_of_a_result_by_columns(gpu: Gpu) -> None:
     for by_columns in (False, True):
         out = Array(laid(np.zeros((300, 200)), np.float32, by_columns))
         problem = problem_of(layouts_of(Array(a), Array(b), out), "preserve", None)
-        needed = digit_candidate(problem, H200, (), "pairs", 2**40).workspace
+        needed = named_candidate(problem, H200, (), "pairs", 2**40).workspace
         own = digit_multiply_of(layout_of(Array(a)), layout_of(Array(b)), layout_of(out), Digits((), "pairs"))
         assert own is not None and own.workspace * 4 == needed
 

@@ -26,7 +26,7 @@ def test_one_triangle_by_digits_is_exact_and_mirrored(order: str, n: int, k: int
 
     from bilinear.ir.matrix import layout_of
     from bilinear.methods.digits.choice import Digits
-    from bilinear.methods.digits.pairs import triangle_multiply_of
+    from bilinear.methods.digits.launches import triangle_multiply_of
 
     a, c = integers((n, k), "float32", order), cupy.full((n, n), cupy.nan, "float32")
     own = triangle_multiply_of(layout_of(a), layout_of(c), Digits((), "pairs"))

@@ -116,7 +116,7 @@ def fetched_plan(dtype: str, name: str, orders: str) -> Plan:
     """A tile whose slices warps fetch on a product of many units that it can run, with sums in three parts if it can split them."""
     tile = THIN_TILES[dtype][name]
     assert isinstance(tile, Fetching)
-    odd = int(tile.writes_parts and orders in ("CCC", "FCF"))  # lines begin anywhere
+    odd = int(tile.fetches and orders in ("CCC", "FCF"))  # lines begin anywhere
     m, k, n = 20 * tile.m + 4 - odd, 7 * tile.k + 8 - odd, tile.n - odd
     if tile.keeps:
         m, k, n = 40_004, tile.k - tile.staged, tile.n - tile.staged

@@ -20,8 +20,8 @@ from bilinear.ir.schedule import Block, Product, ProductStage, Schedule, Target
 from bilinear.methods.halves import SUMMED, require_single_targets, way_error, way_probable
 from bilinear.methods.planning import load_plan
 from bilinear.planner.device import Policy
+from bilinear.planner.kept_plans import save_plan
 from bilinear.planner.plan import Plan
-from bilinear.planner.plan_files import save_plan
 from bilinear.planner.ways import Way
 from bilinear.runtime import half
 from bilinear.runtime.arrays import kind_of

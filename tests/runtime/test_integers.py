@@ -129,12 +129,12 @@ def test_what_is_put_together_is_exact(p: int) -> None:
     """
     int64, order, generator = INTEGERS["int64"], OperandOrder(True, True), np.random.default_rng(2)
     types, modulus = IntegerTypes(int64, int64, int64, largest_moduli(18), p), p or 2**64
-    kernel = lower_integers(plain().scheme, "plain", types, order, order, True).recompose
+    *_, kernel = lower_integers(plain().scheme, "plain", types, order, order, True)
     largest = prod(types.moduli) * (2**30 - 1) // 2**31
     numbers = [0, 1, -1, largest, -largest, largest - 1, 2**63, -(2**63) - 1, p, -p, p - 1, p // 2 * (p // 2), -(p - 1)]
     while len(numbers) < 64:
         numbers.append(int.from_bytes(generator.bytes(20)) % (2 * largest) - largest)
-    shares = [[least_residue(x * inverse, q) for x in numbers] for q, inverse in zip(types.moduli, types.inverses, strict=True)]
+    shares = [[least_residue(x * pow(prod(types.moduli) // q, -1, q), q) for x in numbers] for q in types.moduli]
     old = [p - 1, 0, -1, 2**63 - 1, -(2**63), *generator.integers(-(2**63), 2**63, 59, dtype=np.int64).tolist()]
     module, _ = compiled(kernel)
     for alpha, beta in ((1, 0), (p - 1, p - 1), (p // 3, 0), (0, 1), (2**31, p // 7)):

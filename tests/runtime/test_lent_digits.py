@@ -25,8 +25,8 @@ from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.method import Lending
 from bilinear.methods.planning import plan_from_json
 from bilinear.planner.device_files import load_device
+from bilinear.planner.kept_plans import plan_json
 from bilinear.planner.plan import Candidate, Panel, Plan
-from bilinear.planner.plan_files import plan_json
 from bilinear.planner.problem import Problem
 from bilinear.planner.scheduled import Scheduled
 

@@ -25,7 +25,7 @@ from bilinear.ir.number import Coefficient, residue
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Target
 from bilinear.measure.bench_library import check_modulo
-from bilinear.methods.digits import modular
+from bilinear.methods.digits import integers as modular
 from bilinear.runtime.options import algorithm_as_it_is
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")

@@ -21,7 +21,7 @@ from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
 from bilinear.frontend.printer import print_scheme
 from bilinear.methods.digits.binding import KeptMultiply
-from bilinear.methods.digits.geometry import geometry_of
+from bilinear.methods.digits.choice import geometry_of
 from bilinear.methods.digits.launches import CutMultiply
 from bilinear.methods.program import BESIDE
 from bilinear.planner.device_files import load_device

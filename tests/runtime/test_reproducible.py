@@ -17,7 +17,7 @@ import bilinear
 from bilinear.analysis.digit_bounds import largest_scaled
 from bilinear.errors import BilinearError
 from bilinear.ir.matrix import Array
-from bilinear.methods.digits.geometry import same_bits_residues
+from bilinear.methods.digits.choice import same_bits_residues
 
 TYPES = ("float64", "float32", "float16", "complex128", "complex64")
 

@@ -28,14 +28,13 @@ from bilinear.ir.matrix import layout_of
 from bilinear.ir.residue_kernel import ResidueProductKernel
 from bilinear.ir.tile import LONGEST_SUM, RESIDUE_TILES, ResidueTile
 from bilinear.methods.digits.binding import digit_multiply_of
-from bilinear.methods.digits.choice import Digits, digits_of
-from bilinear.methods.digits.geometry import scheme_of
+from bilinear.methods.digits.choice import Digits, digits_of, scheme_of
 from bilinear.methods.digits.lower import OperandOrder, lower_residues
 from bilinear.methods.planning import plan_from_json
 from bilinear.planner.device_files import load_device
+from bilinear.planner.kept_plans import plan_json
 from bilinear.planner.library import LIBRARY_ITSELF
 from bilinear.planner.plan import Plan
-from bilinear.planner.plan_files import plan_json
 from bilinear.planner.problem import CLASSES
 from bilinear.runtime import devices_here
 
@@ -126,7 +125,7 @@ def test_what_is_put_together_is_rounded_once(products: str) -> None:
     tile = RESIDUE_TILES[products]
     representation, u = representation_of(tile), Fraction(tile.of.unit_roundoff)
     order = OperandOrder(True, True)
-    kernel = lower_residues(scheme_of(()), "plain", tile, order, order, True).recompose
+    *_, kernel = lower_residues(scheme_of(()), "plain", tile, order, order, True)
     largest, generator = representation.norm_limit**2, np.random.default_rng(1)
     numbers = [0, 1, -1, largest, -largest, largest - 1, 2**53 + 1, -(2**53) - 3]
     while len(numbers) < 64:

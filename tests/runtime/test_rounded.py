@@ -20,8 +20,8 @@ from bilinear.errors import BilinearError
 from bilinear.ir.rounded import ROUNDINGS
 from bilinear.methods.planning import plan_from_json
 from bilinear.planner.device_files import load_device
+from bilinear.planner.kept_plans import plan_json
 from bilinear.planner.plan import Plan
-from bilinear.planner.plan_files import plan_json
 from bilinear.runtime.ahead import kernels_of
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")

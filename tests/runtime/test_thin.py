@@ -24,8 +24,8 @@ from bilinear.methods import program
 from bilinear.methods.planning import load_plan, make_plan
 from bilinear.methods.thin.choice import thin_of
 from bilinear.planner.device_files import load_device
+from bilinear.planner.kept_plans import save_plan
 from bilinear.planner.plan import Plan
-from bilinear.planner.plan_files import save_plan
 from bilinear.planner.problem import Problem
 from bilinear.runtime import auto
 from bilinear.runtime.ahead import kernels_of

@@ -18,9 +18,8 @@ from bilinear.emulator import skip_reason
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.tile import DIGIT_TILES
 from bilinear.methods import program
-from bilinear.methods.digits.choice import Digits
-from bilinear.methods.digits.geometry import triangle_tiles
-from bilinear.methods.digits.pairs import TriangleMultiply, triangle_multiply_of
+from bilinear.methods.digits.choice import Digits, triangle_tiles
+from bilinear.methods.digits.launches import TriangleMultiply, triangle_multiply_of
 from bilinear.planner.device_files import load_device
 from bilinear.planner.gram import ONE_TRIANGLE
 from bilinear.runtime import devices_here

@@ -37,8 +37,8 @@ from bilinear.ir.tile import LARGE, USUAL
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
 from bilinear.methods.planning import load_plan
+from bilinear.planner.kept_plans import plan_json, save_plan
 from bilinear.planner.plan import Panel, Plan
-from bilinear.planner.plan_files import plan_json, save_plan
 from bilinear.planner.scheduled import Scheduled
 from bilinear.planner.ways import hashes
 from bilinear.runtime import repeat

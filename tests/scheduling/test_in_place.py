@@ -18,7 +18,8 @@ from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
 from bilinear.frontend.printer import print_schedule, print_scheme
 from bilinear.ir.linear import Form, LinearMap, form, transposed_rows
-from bilinear.ir.schedule import RATIONALS, AnySchedule, LinearStage, ProductStage, Schedule
+from bilinear.ir.ring import RATIONALS
+from bilinear.ir.schedule import AnySchedule, LinearStage, ProductStage, Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import prepare, runnable
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages

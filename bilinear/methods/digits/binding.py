@@ -22,16 +22,12 @@ from bilinear.backends.cuda_executor import CudaExecutor
 from bilinear.backends.gemm import ALIGNMENT
 from bilinear.backends.machine import has_digit_units, multiplies_by_warps
 from bilinear.errors import fail
-from bilinear.ir.digit_kernel import ClearKernel
 from bilinear.ir.element import MULTIPLIED
 from bilinear.ir.launch import AnyKernel
 from bilinear.ir.matrix import Layout
 from bilinear.ir.tile import LOADING_TILES, PANEL, RESIDUE_TILES
-from bilinear.methods.digits.choice import Digits
-from bilinear.methods.digits.geometry import CELL, WORD, block_of, element_of
-from bilinear.methods.digits.launches import CutMultiply, Passes, StoredMultiply, at, launched
-from bilinear.methods.digits.pairs import DigitMultiply, LoadingMultiply
-from bilinear.methods.digits.residues import ResidueMultiply
+from bilinear.methods.digits.choice import CELL, WORD, Digits, block_of, element_of
+from bilinear.methods.digits.launches import CutMultiply, DigitMultiply, LoadingMultiply, Passes, ResidueMultiply, StoredMultiply, cleared
 from bilinear.methods.program import BESIDE, WORKSPACE, Buffers, NamedLaunch, lay, once, shift
 
 Make = Callable[[Layout, Layout, Layout, Digits], CutMultiply]
@@ -61,7 +57,7 @@ class BlockwiseMultiply(CutMultiply):
         """The launches of all blocks, in their order, with the values of their arguments."""
         own = {part: part.passes(is_aligned, multiprocessors) for part in self._parts.values()}
         g = self._geometry
-        found = [launched(ClearKernel(), ceil(g.words / 256), {"words": at("words"), "count": g.words})]
+        found = [cleared(g.words)]
         if g.lines == (self._rows.step, self._columns.step):  # each line has a scale of its own, whatever the blocks are
             found += [self._at(launch) for launch in self._whole.passes(is_aligned, multiprocessors).scales]
         else:
@@ -77,13 +73,11 @@ class BlockwiseMultiply(CutMultiply):
         return [*found, self._whole.on_flag(multiprocessors)]
 
     def _part(self, i: int, j: int) -> StoredMultiply:
-        """The product of the block in this row and column of blocks."""
         m, n = self._layouts[2].shape
         rows, columns = (min(own.step, end - own[at]) for own, end, at in ((self._rows, m, i), (self._columns, n, j)))
         return self._parts[rows, columns]
 
     def _at(self, launch: NamedLaunch, i: int = 0, j: int = 0) -> NamedLaunch:
-        """A launch of a part for the block in this row and column of blocks."""
         (kernel, values), (rows, columns) = launch, self._geometry.lines
         words = {"LA": WORD * i * rows, "LB": WORD * j * columns}
         return kernel, shift(values, words | corner_of(self._layouts, self._rows[i], self._columns[j]))
@@ -265,9 +259,8 @@ class KeptMultiply(CutMultiply):
 
         own = self._whole.passes(operand % ALIGNMENT == 0, cupy.cuda.Device().attributes["MultiProcessorCount"])
         count = self._geometry.lines[self._side] + 1
-        clear = launched(ClearKernel(), ceil(count / 256), {"words": at("words"), "count": count})
         beside = {"words": (BESIDE, len(self._gone)), "flag": (BESIDE, self.flag_at)}
-        bound = self.laid_out([clear, own.scales[self._side], own.cutting[self._side]], {**self.buffers(), **beside})
+        bound = self.laid_out([cleared(count), own.scales[self._side], own.cutting[self._side]], {**self.buffers(), **beside})
         with bound.ready((operand, operand, 0, 0, kept), *self.factors(1, 0), CudaExecutor().stream()) as steps:
             run_launches(steps, "cutting a prepared operand", 0)
 

@@ -2,36 +2,46 @@
 
 Launches: the forms of A and of B, as residues modulo each p; the products modulo each p; their forms, put together by the Chinese remainder
 theorem, modulo 2^64, so that the result wraps around as NumPy's does, or modulo a number (docs/digits.md).
+
+Placements on integers modulo p take generated kernels for sums of blocks, and such products for products of blocks.
 """
 
 from __future__ import annotations
 
 import ctypes
 import operator
-from dataclasses import replace
-from functools import lru_cache
-from math import prod
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from itertools import product as pairs
+from math import ceil, prod
+from typing import NamedTuple
 
 from bilinear.analysis.block_maps import headroom
-from bilinear.backends.bound_launches import CELL, BoundLaunches, MatrixPlace, Values
+from bilinear.backends.bound_launches import CELL, BoundLaunches, MatrixPlace, Values, run_launches
 from bilinear.backends.caches import Same
-from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
+from bilinear.backends.cuda_executor import CudaExecutor, Step, launch_kernel
+from bilinear.backends.factor import kept_factor
+from bilinear.backends.gemm import ALIGNMENT
 from bilinear.backends.loaded_kernels import built_function
 from bilinear.backends.machine import multiplies_by_warps
+from bilinear.backends.summed_blocks import SummingExecutor, block_of
 from bilinear.codegen.names import stem
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.digits import MOST_MODULI, largest_moduli
-from bilinear.ir.element import INTEGERS
+from bilinear.ir.element import INTEGERS, ModularElement
 from bilinear.ir.kernel import Cover, Grid
 from bilinear.ir.launch import PlainLaunch
 from bilinear.ir.linear import LinearMap
-from bilinear.ir.matrix import Array, Factor, Layout, layout_of
+from bilinear.ir.matrix import Array, Factor, Layout, Matrix, Range, layout_of
 from bilinear.ir.number import residue
 from bilinear.ir.residue_kernel import LargestIntegersKernel
+from bilinear.ir.schedule import Product, Schedule
 from bilinear.ir.scheme import Scheme
-from bilinear.methods.digits.geometry import MOST_HEADROOM, MOST_TARGETS
-from bilinear.methods.digits.lower import IntegerKernels, IntegerTypes, lower_integers
-from bilinear.methods.digits.residues import ModularMultiply
+from bilinear.lowering.prepare import plain
+from bilinear.methods.digits.choice import MOST_HEADROOM, MOST_TARGETS
+from bilinear.methods.digits.launches import ModularMultiply
+from bilinear.methods.digits.lower import IntegerTypes, lower_integers
 from bilinear.methods.program import NamedLaunch, once
 
 LARGEST_DIRECT = 256
@@ -100,15 +110,12 @@ class IntegerMultiply(ModularMultiply):
         left, right = INTEGERS[self._layouts[0].dtype.name], INTEGERS[self._layouts[1].dtype.name]
         self._types = IntegerTypes(left, right, types.result, types.moduli, types.modulus)
 
-    def kernels(self, is_aligned: bool) -> IntegerKernels:
-        """The kernels for operands at multiples of 16 bytes, or at any address."""
-        return lower_integers(self._scheme, self._stem, self._types, *self.orders(is_aligned), self._by_warps)
-
     def launches(self, is_aligned: bool, multiprocessors: int) -> list[NamedLaunch]:
         """The launches in their order, with the values of their arguments."""
-        own, (left, right) = self.kernels(is_aligned), self.operands()
-        expansions = [self.expansion(own.expand[0], left, 0), self.expansion(own.expand[1], right, 1)]
-        return [*expansions, *self.products(own.product, own.recompose, self.result(), multiprocessors)]
+        how = self._scheme, self._stem, self._types, *self.orders(is_aligned), self._by_warps
+        (expand, product, recompose), (left, right) = lower_integers(*how), self.operands()
+        expansions = [self.expansion(expand[0], left, 0), self.expansion(expand[1], right, 1)]
+        return [*expansions, *self.products(product, recompose, self.result(), multiprocessors)]
 
     def factors(self, alpha: Factor, beta: Factor) -> tuple[Factor, Factor]:
         """alpha and beta as numbers of int64: modulo 2^64, or from 0 to p - 1."""
@@ -177,3 +184,93 @@ def integer_multiply_of(a: Layout, b: Layout, c: Layout, scheme: Scheme, moduli:
 def _made(a: Layout, b: Layout, c: Layout, scheme: Same[Scheme], moduli: tuple[int, ...], modulus: int, by_warps: bool) -> IntegerMultiply:
     left, right, result = (INTEGERS[x.dtype.name] for x in (a, b, c))
     return IntegerMultiply(a, b, c, scheme.what, IntegerTypes(left, right, result, moduli, modulus), by_warps)
+
+
+MOST_RESIDUES = 1 << 28
+"""The bytes that residues of a product may take; larger products are multiplied in parts, so that this does not grow with the problem."""
+
+
+Sum = tuple[Matrix, Factor, Factor]
+"""A block to which a product is added, the factor of the product, and that of what the block holds."""
+
+
+class BlockPiece(NamedTuple):
+    """A part of a product of blocks: how it is multiplied, where its operands are, and where and with which factors it is added."""
+
+    multiply: IntegerMultiply
+    left: int
+    right: int
+    targets: tuple[tuple[int, Factor, Factor], ...]
+
+
+@dataclass
+class ModularExecutor(SummingExecutor):
+    """Runs placements on matrices in int64 that hold numbers from 0 to p - 1, and leaves such numbers.
+
+    Beside the workspace it holds one buffer for the residues of a product.
+    """
+
+    element: ModularElement
+    _residues: Array = None
+
+    def is_finite(self, *matrices: Matrix) -> bool:
+        """Integers are."""
+        return True
+
+    def product(self, schedule: Schedule, spaces: dict[str, Matrix], alpha: Factor, beta: Factor, product: Product) -> Step:
+        """One product by residues, in parts whose residues fit the buffer."""
+        p = self.element.modulus
+        left, right = (block_of(schedule, spaces, x) for x in (product.left, product.right))
+        targets = [
+            (block_of(schedule, spaces, t.block), alpha * residue(t.coefficient, p) % p, kept_factor(t.kept, beta)) for t in product.targets
+        ]
+        pieces = [
+            self._piece(left.part(rows, inner), right.part(inner, columns), own, rows, columns, inner[0] == 0)
+            for own in _of_one_layout(targets)
+            for rows, columns, inner in _parts(left.layout.shape[0], right.layout.shape[1], left.layout.shape[1], p)
+        ]
+        import cupy
+
+        elements = max((piece.multiply.workspace for piece in pieces), default=0)
+        if self._residues is None or self._residues.size < elements:
+            self._residues = cupy.empty(elements, "int64")
+        return partial(self._run, pieces)
+
+    def _piece(self, left: Matrix, right: Matrix, targets: list[Sum], rows: Range, columns: Range, begins: bool) -> BlockPiece:
+        p, own = self.element.modulus, [(c.part(rows, columns), factor, kept if begins else 1) for c, factor, kept in targets]
+        moduli = moduli_modulo(p, left.layout.shape[1])
+        multiply = integer_multiply_of(left.layout, right.layout, own[0][0].layout, plain().scheme, moduli, p)
+        return BlockPiece(multiply, left.address, right.address, tuple((c.address, factor, kept) for c, factor, kept in own))
+
+    def _run(self, pieces: list[BlockPiece]) -> None:
+        space = self._residues.data.ptr
+        for multiply, left, right, (first, *others) in pieces:
+            multiply(left, right, *first, space)
+            for c, *factors in others:  # what was just computed is put together once more, for another C of the same layout
+                bound = multiply.bound(c % ALIGNMENT == 0)
+                with bound.ready((0, 0, c, space, 0), *multiply.factors(*factors), CudaExecutor().stream()) as steps:
+                    run_launches(steps[-1:], "a product of digits", 1)
+
+
+def _of_one_layout(targets: list[Sum]) -> list[list[Sum]]:
+    """The targets by their layouts: a product is put together again only for targets that lie alike."""
+    found: dict[Layout, list[Sum]] = {}
+    for target in targets:
+        found.setdefault(target[0].layout, []).append(target)
+    return list(found.values())
+
+
+def _parts(m: int, n: int, k: int, p: int) -> Iterator[tuple[Range, Range, Range]]:
+    """Rows, columns and terms of the parts of a product whose residues fit the buffer. Parts of one element of C follow each other."""
+    bytes_each, count = len(moduli_modulo(p, max(k, 1))), [1, 1, 1]
+    while True:
+        rows, columns, terms = (ceil(extent / pieces) for extent, pieces in zip((m, n, k), count, strict=True))
+        if bytes_each * (rows * terms + terms * columns + rows * columns) <= MOST_RESIDUES:
+            break
+        longest = max((rows, 0), (columns, 1), (terms, 2))[1]
+        count[longest] *= 2
+    yield from pairs(_ranges(m, rows), _ranges(n, columns), _ranges(k, terms))
+
+
+def _ranges(extent: int, step: int) -> list[Range]:
+    return [(start, min(start + step, extent)) for start in range(0, extent, step)] if extent else []

@@ -7,7 +7,7 @@ to the workspace, if there is one. No rows follow the last part, so its product 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, pairwise
@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from bilinear.ir.element import COMPLEX
 from bilinear.ir.matrix import Layout
 from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES, LOADING_TILES, PANEL, RESIDUE_TILES, RESIDUES
-from bilinear.methods.digits.choice import Digits, digits_of
-from bilinear.methods.digits.geometry import CELL, levels_above, products_of
+from bilinear.methods.digits.choice import CELL, Digits, digits_of, levels_above, products_of
 from bilinear.methods.digits.plans import (
     CUTS,
     candidate_in_blocks,
@@ -57,14 +56,6 @@ PLAIN = ("classical",)
 """The levels of the last rows, unless a product of digits computes them."""
 Part = tuple[int, Candidate]
 """A number of rows, and what computes them."""
-
-
-def lent_candidates(problem: Problem, device: Device, found: Iterable[Candidate], budget: int) -> Iterator[Candidate]:
-    """The products whose digits lie in C, for problems of which a budget of bytes does not hold the digits of all of C."""
-    for products in dict.fromkeys(x.tile for x in found if not x.levels and not x.choice.needs_little):
-        if geometry_for(problem, (), products).places[-1] > budget:
-            lent = Lending(problem, device, products, levels_above(products), budget).best()
-            yield from () if lent is None else (lent,)
 
 
 @dataclass(frozen=True)
@@ -124,11 +115,14 @@ class Lending:
         return min(found, key=lambda candidate: candidate.ms or 0.0, default=None)
 
     def _lies(self, problem: Problem, levels: Levels, room: int, count: int) -> tuple[str, int] | None:
-        """Which digits lie in C if a part has so many blocks of columns, and the bytes of the others; None if there is no place."""
+        """Which digits lie in C, if a part has so many blocks of columns (all, if they fit), and the bytes of the others."""
         ends = geometry_for(problem, levels, self.products, (1, count)).places
         words, *sizes = (end - begin for begin, end in pairwise(ends))
-        lent = lent_areas(sizes, room - words, self.budget)
-        return None if lent is None else (lent, sum(size for name, size in zip(LENDABLE, sizes, strict=True) if name not in lent))
+        for lent in SUBSETS:
+            outside = sum(size for name, size in zip(LENDABLE, sizes, strict=True) if name not in lent)
+            if words + sum(sizes) - outside <= room and outside <= self.budget:
+                return lent, outside
+        return None
 
     def _last(self, rows: int) -> Candidate:
         """What computes the last rows, within the budget or without workspace."""
@@ -138,23 +132,12 @@ class Lending:
         return min(found, key=lambda candidate: candidate.ms or 0.0)
 
     def _unstored(self, problem: Problem) -> Candidate:
-        """A product that stores no digits."""
         (on_load,) = LOADING_TILES
         if self.products in DIGIT_TILES and self.device.digit_rates(on_load) is not None:
             return loaded_candidate(problem, self.device, (), on_load)
         own = outline(Way(PLAIN))
         seconds, tile = fastest_tile(own.profile, own.placed(problem, problem.itemsize), problem.dtype, self.device)
         return Candidate(Scheduled(PLAIN, strategy="inplace", tile=tile), seconds * 1e3, 0)
-
-
-def lent_areas(sizes: Sequence[int], room: int, budget: int) -> str | None:
-    """Which of the digits of A, those of B, and the products lie in C: all if they fit. None if the others exceed the budget."""
-    whole = sum(sizes)
-    for lent in SUBSETS:
-        inside = sum(size for name, size in zip(LENDABLE, sizes, strict=True) if name in lent)
-        if inside <= room and whole - inside <= budget:
-            return lent
-    return None
 
 
 def _total_ms(chain: tuple[Part, ...]) -> float:
@@ -168,6 +151,7 @@ class DigitProducts:
     products: tuple[str, ...] = (*FLOAT_TILES, RESIDUES, *RESIDUE_TILES)
     most_weighed: int | None = None
     most_timed: int | None = None
+    named = staticmethod(named_candidate)
 
     def products_of(self, dtype: str) -> tuple[str, ...]:
         """The names of products of a type."""
@@ -185,11 +169,10 @@ class DigitProducts:
         if problem.accuracy is not None:
             found += pair_candidates(problem, device, budget)
         yield from found
-        yield from lent_candidates(problem, device, found, budget)
-
-    def named(self, problem: Problem, device: Device, levels: tuple[str, ...], products: str, budget: int) -> Candidate:
-        """See `named_candidate`."""
-        return named_candidate(problem, device, levels, products, budget)
+        for products in dict.fromkeys(x.tile for x in found if not x.levels and not x.choice.needs_little):
+            if geometry_for(problem, (), products).places[-1] > budget:  # which does not hold the digits of all of C
+                lent = Lending(problem, device, products, levels_above(products), budget).best()
+                yield from () if lent is None else (lent,)
 
     def kernels(self, choice: Digits, a: Layout, b: Layout, c: Layout, has_warpgroups: bool = True) -> tuple[AnyKernel, ...]:
         """See `kernels_of`."""

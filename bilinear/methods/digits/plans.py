@@ -10,12 +10,13 @@ from math import ceil, prod
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPLEX, FLOAT32
 from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES, LOADING_TILES, RESIDUE_TILES, RESIDUES
-from bilinear.methods.digits.choice import Digits, digits_of
-from bilinear.methods.digits.geometry import (
+from bilinear.methods.digits.choice import (
     MOST_TARGETS,
     DigitGeometry,
+    Digits,
     block_of,
     complex_scheme_of,
+    digits_of,
     digits_timed,
     geometry_of,
     levels_above,
@@ -93,7 +94,6 @@ def same_bits_candidates(problem: Problem, device: Device, moduli: int) -> list[
 
 
 def _of_so_many(problem: Problem, moduli: int) -> str:
-    """The name of the residues of real numbers of the problem's type."""
     return next(x.name for x in RESIDUE_TILES.values() if x.of.name == problem.dtype and x.count == moduli and not x.gaussian)
 
 
@@ -106,10 +106,9 @@ def complex_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
         names.append(residues_for(problem))
     for name in names:
         for levels in portfolio().digits if device.digit_rates(digits_timed(name)) is not None else ():
-            found = _complex_candidate(problem, device, levels, name)
-            blocks = geometry_for(problem, levels, name, is_complex=True).grid
+            blocks = geometry_for(problem, levels, name).grid
             if name in DIGIT_TILES or 2 * blocks[0] * blocks[2] <= MOST_TARGETS:
-                yield found
+                yield candidate_in_blocks(problem, device, levels, name, (1, 1))
 
 
 def named_candidate(problem: Problem, device: Device, levels: tuple[str, ...], products: str, budget: int) -> Candidate:
@@ -123,7 +122,9 @@ def named_candidate(problem: Problem, device: Device, levels: tuple[str, ...], p
     if products in LOADING_TILES:
         return loaded_candidate(problem, device, levels, products)
     if products in DIGIT_TILES:
-        return digit_candidate(problem, device, levels, products, budget)
+        if problem.dtype != FLOAT32.name:
+            raise fail("E543", f"{products} represent {FLOAT32}, not {problem.dtype}", "plan for float32, or take `residues`")
+        return fitted(problem, device, levels, products, budget)
     from bilinear.analysis.digit_bounds import room_of
     from bilinear.ir.digits import representation_of
 
@@ -138,16 +139,6 @@ def named_candidate(problem: Problem, device: Device, levels: tuple[str, ...], p
     return fitted(problem, device, levels, name, budget)
 
 
-def digit_candidate(problem: Problem, device: Device, levels: tuple[str, ...], tile: str, budget: int) -> Candidate:
-    """The product of pairs of digits by these levels in this tile, within a budget of bytes if possible.
-
-    Its time is unknown if the device has no rates for it. Raises `BilinearError` (E543) if these digits do not stand for this type.
-    """
-    if problem.dtype != FLOAT32.name:
-        raise fail("E543", f"{tile} represent {FLOAT32}, not {problem.dtype}", "plan for float32, or take `residues`")
-    return fitted(problem, device, levels, tile, budget)
-
-
 def loaded_candidate(problem: Problem, device: Device, levels: tuple[str, ...], tile: str) -> Candidate:
     """The product in this tile, as C^T = B^T A^T if C is column-major; its time is None if the device has no rates for it.
 
@@ -158,8 +149,14 @@ def loaded_candidate(problem: Problem, device: Device, levels: tuple[str, ...], 
     if levels:
         what = f"below {', '.join(levels)} nothing would form the sums of blocks: {tile} are cut from A and B themselves"
         raise fail("E781", what, "take `pairs` below levels, or name no level")
-    g = geometry_for(problem, (), tile)
-    return Candidate(Digits((), tile, by_columns=problem.by_columns), _loaded_ms(problem, device, g, tile), g.places[-1])
+    g, rates, ms = geometry_for(problem, (), tile), device.digit_rates(tile), None
+    if rates is not None:
+        m, k, n = g.extents
+        search = search_seconds(rates, device, (m, n), k, problem.itemsize)
+        uneven = sum(not is_even(problem, name) for name in "AB")
+        product = product_seconds_of_digits(g, device, rates, (m * k * n) ** (1 / 3), is_even(problem, "C"), uneven)
+        ms = (search + product) * 1e3 + (LAUNCHES * rates.launch + device.call + (rates.unaligned if uneven else 0.0)) * 1e-3
+    return Candidate(Digits((), tile, by_columns=problem.by_columns), ms, g.places[-1])
 
 
 def complex_candidate(problem: Problem, device: Device, levels: tuple[str, ...], products: str) -> Candidate:
@@ -182,12 +179,7 @@ def complex_candidate(problem: Problem, device: Device, levels: tuple[str, ...],
         require_residues(scheme_of(levels) if tile.gaussian else complex_scheme_of(levels), tile)
     else:
         complex_scheme_of(levels)
-    return _complex_candidate(problem, device, levels, name)
-
-
-def _complex_candidate(problem: Problem, device: Device, levels: tuple[str, ...], name: str) -> Candidate:
-    g = geometry_for(problem, levels, name, is_complex=True)
-    return Candidate(Digits(levels, name, by_columns=problem.by_columns), digit_ms(problem, device, g, name), g.places[-1])
+    return candidate_in_blocks(problem, device, levels, name, (1, 1))
 
 
 def fitted(problem: Problem, device: Device, levels: tuple[str, ...], products: str, budget: int) -> Candidate:
@@ -221,13 +213,12 @@ def candidate_in_blocks(
     return Candidate(Digits(levels, products, cut, by_columns=problem.by_columns), ms, g.places[-1])
 
 
-def geometry_for(
-    problem: Problem, levels: tuple[str, ...], products: str, cut: tuple[int, int] = (1, 1), is_complex: bool = False
-) -> DigitGeometry:
+def geometry_for(problem: Problem, levels: tuple[str, ...], products: str, cut: tuple[int, int] = (1, 1)) -> DigitGeometry:
     """The geometry of a problem's product by these levels, or of a block of it, as C^T = B^T A^T if C is column-major."""
     whole = problem.lines
     m, n = (block_of(extent, parts) for extent, parts in zip(whole, cut, strict=True))
-    return replace(geometry_of(levels, (m, problem.k, n), products, is_complex), blocks=(ceil(whole[0] / m), ceil(whole[1] / n)))
+    found = geometry_of(levels, (m, problem.k, n), products, problem.dtype in COMPLEX)
+    return replace(found, blocks=(ceil(whole[0] / m), ceil(whole[1] / n)))
 
 
 def digit_ms(
@@ -300,25 +291,8 @@ def product_seconds_of_digits(
     return ceil((tiles or g.tiles) / device.processors) * (tile + rates.start * 1e-6 + write) + rates.tail * tile
 
 
-def rows_of(problem: Problem) -> dict[str, int]:
-    """The lengths of the rows, as they lie in memory, of A, B and C."""
-    m, k, n = problem.m, problem.k, problem.n
-    sides = {"A": (k, m), "B": (n, k), "C": (n, m)}
-    return {name: by_column if name in problem.column_major else by_row for name, (by_row, by_column) in sides.items()}
-
-
 def is_even(problem: Problem, name: str) -> bool:
-    """Whether the rows of a matrix are multiples of 16 bytes."""
-    return rows_of(problem)[name] * problem.itemsize % 16 == 0
-
-
-def _loaded_ms(problem: Problem, device: Device, g: DigitGeometry, tile: str) -> float | None:
-    """The milliseconds of the search for the scales, the product, and launches; None if the device has no rates."""
-    rates = device.digit_rates(tile)
-    if rates is None:
-        return None
-    m, k, n = g.extents
-    search = search_seconds(rates, device, (m, n), k, problem.itemsize)
-    uneven = sum(not is_even(problem, name) for name in "AB")
-    product = product_seconds_of_digits(g, device, rates, (m * k * n) ** (1 / 3), is_even(problem, "C"), uneven)
-    return (search + product) * 1e3 + (LAUNCHES * rates.launch + device.call + (rates.unaligned if uneven else 0.0)) * 1e-3
+    """Whether the rows of A, B or C, as they lie in memory, are multiples of 16 bytes."""
+    m, k, n = problem.m, problem.k, problem.n
+    by_row, by_column = {"A": (k, m), "B": (n, k), "C": (n, m)}[name]
+    return (by_column if name in problem.column_major else by_row) * problem.itemsize % 16 == 0

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from math import cbrt, ceil, log
 from statistics import median
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,12 +15,11 @@ from bilinear.backends.machine import has_digit_units, multiplies_by_warps, targ
 from bilinear.backends.timing import BRIEF_MS, normal_operands, settled, settled_steps
 from bilinear.codegen.build import build_kernels
 from bilinear.ir.digit_kernel import DigitProductKernel, ExpandKernel, LargestKernel, LoadingKernel, RecomposeKernel
-from bilinear.ir.matrix import Layout
+from bilinear.ir.matrix import Layout, dense
 from bilinear.ir.residue_kernel import ResidueExpandKernel, ResidueProductKernel, ResidueRecomposeKernel, ScaleKernel
 from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES, LOADING_TILES
 from bilinear.methods.digits.binding import kernels_of, multiply_of
-from bilinear.methods.digits.choice import Digits
-from bilinear.methods.digits.geometry import DigitGeometry, digits_timed, element_of
+from bilinear.methods.digits.choice import DigitGeometry, Digits, digits_timed, element_of
 from bilinear.methods.digits.plans import USUAL_RESIDUES, digit_ms, geometry_for, loaded_candidate, product_seconds_of_digits
 from bilinear.planner.device import Device, DigitRates, Extents
 from bilinear.planner.problem import Problem
@@ -55,57 +54,49 @@ class DigitTimes(NamedTuple):
     whole: float
 
 
-def able_digits(names: Iterable[str], by_warps: bool) -> tuple[str, ...]:
-    """Those products of digits, by warps or by warpgroups, that the current GPU has the instructions for."""
-    if not has_digit_units() or (multiplies_by_warps() and not by_warps):
-        return ()
-    return tuple(name for name in names if not (name in LOADING_TILES and by_warps))
+class DigitBench:
+    """Times of products of digits on the current GPU, in seconds."""
+
+    def able_digits(self, names: Iterable[str], by_warps: bool) -> Sequence[str]:
+        """Those products of digits, by warps or by warpgroups, that the device has the instructions for."""
+        if not has_digit_units() or (multiplies_by_warps() and not by_warps):
+            return ()
+        return tuple(name for name in names if not (name in LOADING_TILES and by_warps))
+
+    def build_digits(self, cases: Sequence[DigitCase]) -> None:
+        """Build the kernels of these products, which are timed next, into the cache, several at once."""
+        build_kernels([*dict.fromkeys(kernel for case in cases for kernel in kernels_of(*how(case)))], target_here())
+
+    def digits(self, case: DigitCase, number: int) -> DigitTimes | None:
+        """The times of a product in the round of this number, by the launches that `matmul` runs; None without memory for it."""
+        import cupy
+
+        multiply = multiply_of(*how(case))
+        operands = normal_operands(case.extents, np.dtype(str(element_of(case.products))), multiply.workspace)
+        if operands is None:
+            return None
+        a, b, c, workspace = (int(x.data.ptr) for x in operands)
+        multiprocessors = cupy.cuda.Device().attributes["MultiProcessorCount"]
+        kernels = [launch.kernel for launch, _ in multiply.launches(True, multiprocessors)]
+        passes = [next((i for i, types in enumerate(PASSES) if isinstance(kernel, types)), BESIDE) for kernel in kernels]
+        stream = cupy.cuda.get_current_stream().ptr
+        with multiply.bound(True).ready((a, b, c, workspace, c), *multiply.factors(1, 0), stream) as steps:
+            ms = settled_steps(steps)
+        search, expansion, product, recomposition = (
+            1e-3 * sum(one for one, own in zip(ms, passes, strict=True) if own == kind) for kind in range(BESIDE)
+        )
+        steps_alone = DigitTimes(search, expansion, product, recomposition, 1e-3 * sum(ms))
+        if sum(ms) >= BRIEF_MS:
+            return steps_alone
+        whole = 1e-3 * settled(partial(multiply, a, b, c, 1, 0, workspace))  # without the events between launches
+        return DigitTimes(*(seconds * whole / steps_alone.whole for seconds in steps_alone))
 
 
-def build_digits(cases: Iterable[DigitCase]) -> None:
-    """Build the kernels of these products into the cache, several at once."""
-    wanted = dict.fromkeys(kernel for case in cases for kernel in kernels_of(*layouts(case), digits_of(case), case.by_warps))
-    build_kernels([*wanted], target_here())
-
-
-def time_digits(case: DigitCase) -> DigitTimes | None:
-    """The times of a product, by the launches that `matmul` runs; None if the GPU has no memory for it."""
-    import cupy
-
-    multiply = multiply_of(*layouts(case), digits_of(case), case.by_warps)
-    operands = normal_operands(case.extents, np.dtype(str(element_of(case.products))), multiply.workspace)
-    if operands is None:
-        return None
-    a, b, c, workspace = (int(x.data.ptr) for x in operands)
-    multiprocessors = cupy.cuda.Device().attributes["MultiProcessorCount"]
-    kernels = [launch.kernel for launch, _ in multiply.launches(True, multiprocessors)]
-    passes = [next((i for i, types in enumerate(PASSES) if isinstance(kernel, types)), BESIDE) for kernel in kernels]
-    stream = cupy.cuda.get_current_stream().ptr
-    with multiply.bound(True).ready((a, b, c, workspace, c), *multiply.factors(1, 0), stream) as steps:
-        ms = settled_steps(steps)
-    search, expansion, product, recomposition = (
-        1e-3 * sum(one for one, own in zip(ms, passes, strict=True) if own == kind) for kind in range(BESIDE)
-    )
-    steps_alone = DigitTimes(search, expansion, product, recomposition, 1e-3 * sum(ms))
-    if sum(ms) >= BRIEF_MS:
-        return steps_alone
-    whole = 1e-3 * settled(partial(multiply, a, b, c, 1, 0, workspace))  # without the events between launches
-    return DigitTimes(*(seconds * whole / steps_alone.whole for seconds in steps_alone))
-
-
-def digits_of(case: DigitCase) -> Digits:
-    """How it runs."""
-    return Digits(case.levels, case.products)
-
-
-def layouts(case: DigitCase) -> tuple[Layout, Layout, Layout]:
-    """A, B and C by rows."""
+def how(case: DigitCase) -> tuple[Layout, Layout, Layout, Digits, bool]:
+    """A, B and C by rows, and how the product runs."""
     (m, k, n), dtype = case.extents, np.dtype(str(element_of(case.products)))
-    return _layout((m, k), dtype), _layout((k, n), dtype), _layout((m, n), dtype)
-
-
-def _layout(shape: tuple[int, int], dtype: np.dtype[np.generic]) -> Layout:
-    return Layout(shape, (shape[1] * dtype.itemsize, dtype.itemsize), dtype)
+    a, b, c = (dense(shape, dtype) for shape in ((m, k), (k, n), (m, n)))
+    return a, b, c, Digits(case.levels, case.products), case.by_warps
 
 
 NAMES = (*DIGIT_TILES, *LOADING_TILES, *USUAL_RESIDUES.values())
@@ -126,19 +117,6 @@ FLAT = ((1.0, 1.0),)
 NOTHING = DigitRates(FLAT, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, FLAT, FLAT, 0.0, 0.0)
 """Rates that are still to be measured."""
 Times = dict[DigitCase, DigitTimes]
-
-
-class DigitBench(Protocol):
-    """A source of times of products of digits, in seconds on the device."""
-
-    def able_digits(self, names: Sequence[str], by_warps: bool) -> Sequence[str]:
-        """Those products of digits, by warps or by warpgroups, that the device has the instructions for."""
-
-    def build_digits(self, cases: Sequence[DigitCase]) -> None:
-        """Build the kernels of these products, which are timed next."""
-
-    def digits(self, case: DigitCase, number: int) -> DigitTimes | None:
-        """The times of a product, pass by pass, in the round of this number; None if the device has no memory for it."""
 
 
 def with_digits(bench: DigitBench, device: Device, tell: Callable[[str], None]) -> Device:
@@ -214,25 +192,35 @@ def medians(rounds: Sequence[DigitTimes]) -> DigitTimes:
 
 
 def digit_rates(times: Times, device: Device, name: str, by_warps: bool = False) -> DigitRates | None:
-    """The rates of products of this name; None if the device has no memory to time them."""
+    """The rates of products of this name, to four digits; None if the device has no memory to time them."""
     own = Cases(name, by_warps)
     if not all(case in times for case in (own.square(WIDE), *own.depths(), *own.few)):
         return None
     rates = _with_tile_costs(own, times, _passes(own, times, device), device)
     squares = [case for case in own.squares if case in times]
-    tails = (_with_products(squares, times, replace(rates, tail=tail), device) for tail in TAILS)
-    rates = min(tails, key=lambda one: sum(_off(case, times, one, device) for case in own.few))
+
+    def fitted(tail: float) -> DigitRates:
+        """With this tail, the rates of the products, by their size, that fit the other rates."""
+        found = replace(rates, tail=tail)
+        return replace(found, product=tuple((float(case.extents[0]), _rate(case, times[case], found, device)) for case in squares))
+
+    def off(rates: DigitRates) -> float:
+        """The sum of |log(predicted / measured)| of the products alone, where they are few."""
+        seconds = ((case, product_seconds_of_digits(_geometry(case), device, rates, _size(case))) for case in own.few)
+        return sum(abs(log(predicted / times[case].product)) for case, predicted in seconds)
+
+    rates = min(map(fitted, TAILS), key=off)
     least = squares[0]
     known, of_one = (_predicted(least, replace(rates, launch=us), device) for us in (0.0, 1.0))
     rates = replace(rates, launch=max(0.0, times[least].whole - known) / (of_one - known))
     if own.unaligned in times and own.square(UNALIGNED) in times:
         slow, usual = (times[case].whole - _predicted(case, rates, device) for case in (own.unaligned, own.square(UNALIGNED)))
         rates = replace(rates, unaligned=max(0.0, 1e6 * (slow - usual)))
-    return rounded_off(rates)
+    found = (tuple((key, four(x)) for key, x in own) if isinstance(own, tuple) else four(own) for own in vars(rates).values())
+    return DigitRates(*found)  # type: ignore[arg-type]  # each of its own type
 
 
 def _passes(cases: Cases, times: Times, device: Device) -> DigitRates:
-    """The shares of the bandwidth of the passes over memory."""
     operands, result = (count * WIDE**2 * element_of(cases.name).bytes / (device.bandwidth * 1e9) for count in (2, 1))
     expansion, recomposition = list[tuple[float, float]](), list[tuple[float, float]]()
     for levels in ((), *LEVELS):
@@ -270,16 +258,6 @@ def _beside_sums(cases: Sequence[DigitCase], times: Times, device: Device) -> fl
     return max(0.0, shallow - first * (deep - shallow) / (second - first))
 
 
-def _with_products(squares: Sequence[DigitCase], times: Times, rates: DigitRates, device: Device) -> DigitRates:
-    """The rates of the products, by their size, that fit the other rates."""
-    return replace(rates, product=tuple((float(case.extents[0]), _rate(case, times[case], rates, device)) for case in squares))
-
-
-def _off(case: DigitCase, times: Times, rates: DigitRates, device: Device) -> float:
-    """|log(predicted / measured)| of the products alone."""
-    return abs(log(product_seconds_of_digits(_geometry(case), device, rates, _size(case)) / times[case].product))
-
-
 def _rate(case: DigitCase, own: DigitTimes, rates: DigitRates, device: Device) -> float:
     """The rate by which the model predicts the time of these products."""
     g, size = _geometry(case), _size(case)
@@ -303,14 +281,6 @@ def _size(case: DigitCase) -> float:
 
 def _geometry(case: DigitCase) -> DigitGeometry:
     return geometry_for(Problem(*case.extents, str(element_of(case.products))), case.levels, case.products)
-
-
-def rounded_off(rates: DigitRates) -> DigitRates:
-    """The rates to four digits."""
-    own = {
-        name: tuple((key, four(x)) for key, x in value) if isinstance(value, tuple) else four(value) for name, value in vars(rates).items()
-    }
-    return DigitRates(**own)  # type: ignore[arg-type]  # the fields of these names
 
 
 def four(value: float) -> float:

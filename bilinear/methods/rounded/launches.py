@@ -9,18 +9,15 @@ from math import ceil
 import numpy as np
 
 from bilinear.backends.bound_launches import MatrixPlace, Values
-from bilinear.backends.cublas import call_captured, handle_on
+from bilinear.backends.cublas import gemm_ex, handle_on
 from bilinear.backends.factor import factor
 from bilinear.backends.gemm import gemm_of, is_by_rows, is_in_lanes
 from bilinear.backends.timing import normal_operands, settled
 from bilinear.ir.element import FLOAT32
 from bilinear.ir.launch import PlainLaunch
-from bilinear.ir.matrix import Factor, Layout
+from bilinear.ir.matrix import Factor, Layout, dense
 from bilinear.ir.rounded import CELL, FLOAT32_LIBRARY, ROUNDINGS, RoundKernel, lines_of
 from bilinear.methods.program import GRID, WORKSPACE, Buffers, NamedLaunch, Program, once
-
-DEFAULT_ALGORITHM = -1
-"""`CUBLAS_GEMM_DEFAULT`."""
 
 
 class RoundedMultiply(Program):
@@ -50,7 +47,6 @@ class RoundedMultiply(Program):
         Raises `BilinearError` (E536) while the stream is captured, because CuPy calls no cuBLAS then, `StageError` if a launch fails.
         """
         import cupy
-        from cupy_backends.cuda.libs import cublas
 
         pooled = None
         if self._own.stored:
@@ -66,11 +62,7 @@ class RoundedMultiply(Program):
         left, right = (here, a, own.library, lda), (b, own.library, ldb)
         old = here + ctypes.sizeof(ctypes.c_float), c, FLOAT32_LIBRARY, ldc
         handle = handle_on(cupy.cuda.runtime.getDevice())
-        arguments = *gemm.operations, *gemm.extents, *left, *right, *old, own.compute, DEFAULT_ALGORITHM
-        try:
-            cublas.gemmEx(handle, *arguments)
-        except NotImplementedError:
-            call_captured("gemmEx", handle, *arguments)
+        gemm_ex(handle, *gemm.operations, *gemm.extents, *left, *right, *old, own.compute)
 
     def buffers(self) -> Buffers:
         """Where named buffers lie, rounded operands among them."""
@@ -97,23 +89,20 @@ def rounded_multiply_of(a: Layout, b: Layout, c: Layout, name: str) -> RoundedMu
     return once(RoundedMultiply, a, b, c, name)
 
 
-def kernels_of(a: Layout, b: Layout, name: str) -> set[RoundKernel]:
-    """The kernels of a product of matrices of these layouts whose addresses are multiples of 16 bytes."""
-    return {kernel_for(x, True) for x in (a, b)} if ROUNDINGS[name].stored else set()
-
-
 def kernel_for(x: Layout, is_aligned: bool) -> RoundKernel:
     """The kernel that rounds a matrix of this layout."""
     return RoundKernel(4 if is_aligned and is_in_lanes(x) else 1)
 
 
-def time_rounded(name: str, size: int) -> float | None:
-    """Seconds of the library's product of float32 numbers that are rounded so; None without memory, or if it multiplies none."""
-    dtype = np.dtype("float32")
-    layout = Layout((size, size), (size * dtype.itemsize, dtype.itemsize), dtype)
-    multiply = rounded_multiply_of(layout, layout, layout, name)
-    operands = None if multiply is None else normal_operands((size, size, size), dtype, multiply.workspace)
-    if multiply is None or operands is None:
-        return None
-    a, b, c, workspace = (int(x.data.ptr) for x in operands)
-    return 1e-3 * settled(partial(multiply, a, b, c, 1, 0, workspace))
+class RoundedBench:
+    """Times of products of rounded numbers on the current GPU, in seconds."""
+
+    def rounded(self, name: str, size: int) -> float | None:
+        """The library's product of square float32 matrices that are rounded so; None without memory, or if it multiplies none."""
+        layout = dense((size, size), np.dtype("float32"))
+        multiply = rounded_multiply_of(layout, layout, layout, name)
+        operands = None if multiply is None else normal_operands((size, size, size), layout.dtype, multiply.workspace)
+        if multiply is None or operands is None:
+            return None
+        a, b, c, workspace = (int(x.data.ptr) for x in operands)
+        return 1e-3 * settled(partial(multiply, a, b, c, 1, 0, workspace))

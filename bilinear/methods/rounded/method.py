@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from bilinear.errors import fail
 from bilinear.ir.element import FLOAT32
@@ -17,7 +17,7 @@ from bilinear.planner.plan import Candidate, Choice
 from bilinear.planner.problem import Problem
 
 if TYPE_CHECKING:  # launches are imported with the first call on a GPU
-    from bilinear.methods.rounded.launches import RoundedMultiply
+    from bilinear.methods.rounded.launches import RoundedBench, RoundedMultiply
 
 SIZES = (1024, 2048, 4096, 8192, 16384)
 """The sizes of square matrices on which the library is timed."""
@@ -63,13 +63,6 @@ class Rounded(Choice):
             raise ValueError(f"there is no tile {self.tile!r}")
 
 
-class RoundedBench(Protocol):
-    """A source of times of products of rounded numbers, in seconds on the device."""
-
-    def rounded(self, name: str, size: int) -> float | None:
-        """The library's product of square float32 matrices that are rounded so; None if it multiplies none."""
-
-
 class RoundedProducts:
     """The method: products by cuBLAS of numbers with fewer bits."""
 
@@ -96,14 +89,16 @@ class RoundedProducts:
         if problem.dtype != FLOAT32.name or levels:
             what = f"{products} multiplies {FLOAT32}, not {problem.dtype}" if not levels else f"{products} takes no levels above it"
             raise fail("E543", what, "plan for float32 without levels, or take `pairs`")
-        own = ROUNDINGS[products]
-        return Candidate(Rounded(products), _ms(problem, device, own), rounded_bytes(problem, own))
+        own, p = ROUNDINGS[products], problem
+        each = (lines_of(sides, name in p.column_major) for name, sides in (("A", (p.m, p.k)), ("B", (p.k, p.n))))
+        needed = sum(ceil(count * own.line_bytes(line) / CELL) * CELL for count, line in each)
+        return Candidate(Rounded(products), _ms(problem, device, own), needed)
 
     def kernels(self, choice: Rounded, a: Layout, b: Layout, c: Layout, has_warpgroups: bool = True) -> set[RoundKernel]:
-        """See `kernels_of`."""
-        from bilinear.methods.rounded.launches import kernels_of
+        """Those that round the operands, unless the unit drops bits itself."""
+        from bilinear.methods.rounded.launches import kernel_for
 
-        return kernels_of(a, b, choice.tile)
+        return {kernel_for(x, True) for x in (a, b)} if ROUNDINGS[choice.tile].stored else set()
 
     def bind(self, choice: Rounded, a: Layout, b: Layout, c: Layout) -> RoundedMultiply | None:
         """See `rounded_multiply_of`."""
@@ -116,19 +111,12 @@ class RoundedProducts:
         tell("rounded products")
         for name in ROUNDINGS:
             seconds = {n: found for n in SIZES if (found := bench.rounded(name, n)) is not None}
-            table = tuple((float(n), rounded_rate(Problem(n, n, n, FLOAT32.name), device, name, found)) for n, found in seconds.items())
+            table = tuple((float(n), _rate(Problem(n, n, n, FLOAT32.name), device, ROUNDINGS[name], found)) for n, found in seconds.items())
             device = replace(device, rounded=(*device.rounded, (name, table))) if table else device
         return device
 
 
 ROUNDED = RoundedProducts()
-
-
-def rounded_bytes(problem: Problem, own: Rounding) -> int:
-    """Bytes of the rounded operands."""
-    p = problem
-    left, right = (lines_of(sides, name in p.column_major) for name, sides in (("A", (p.m, p.k)), ("B", (p.k, p.n))))
-    return sum(ceil(count * own.line_bytes(line) / CELL) * CELL for count, line in (left, right))
 
 
 def _ms(problem: Problem, device: Device, own: Rounding) -> float | None:
@@ -147,7 +135,7 @@ def _rounding_seconds(problem: Problem, device: Device, own: Rounding) -> float:
     return moved / (PASS * device.bandwidth * 1e9) + 2 * device.launch * 1e-6
 
 
-def rounded_rate(problem: Problem, device: Device, name: str, seconds: float) -> float:
+def _rate(problem: Problem, device: Device, own: Rounding, seconds: float) -> float:
     """The rate in TFLOP/s of the library's product for which these seconds of the whole are predicted."""
-    left = max(seconds - _rounding_seconds(problem, device, ROUNDINGS[name]), 0.5 * seconds)
+    left = max(seconds - _rounding_seconds(problem, device, own), 0.5 * seconds)
     return 2e-12 * problem.m * problem.k * problem.n / left

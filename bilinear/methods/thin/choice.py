@@ -106,19 +106,15 @@ def suits(tile: AnyThinTile, view: View, element: Element, shared: int = MOST_SH
         return False
     if tile.copies_lines and not tile.keeps and view.k <= SHORT:
         return False
-    if tile.on_units:
-        return _suits_units(tile, view) and _kernel(tile, view, element).shared_bytes <= shared
+    if tile.on_units:  # which leave instructions outside of the result out
+        is_deep = tile.k <= LEAST_DEPTH or tile.k < 4 * view.k
+        fits = tile.n <= LEAST_COLUMNS or tile.n < 4 * view.n
+        if not tile.keeps:
+            fits = tile.m < 8 * view.m and min(view.n, LEAST_COLUMNS) <= tile.n < 4 * max(view.n, LEAST_COLUMNS)
+        return is_deep and fits and _kernel(tile, view, element).shared_bytes <= shared
     if tile.n >= 8 * view.n or tile.n * 2 < min(view.n, SHORT) or tile.m >= 16 * view.m or tile.k >= 16 * view.k:
         return False
     return _kernel(tile, view, element).shared_bytes <= shared
-
-
-def _suits_units(tile: AnyThinTile, view: View) -> bool:
-    """Whether a tile on matrix units is not far too large for a problem; instructions outside of the result are left out."""
-    is_deep = tile.k <= LEAST_DEPTH or tile.k < 4 * view.k
-    if tile.keeps:
-        return is_deep and (tile.n <= LEAST_COLUMNS or tile.n < 4 * view.n)
-    return is_deep and tile.m < 8 * view.m and min(view.n, LEAST_COLUMNS) <= tile.n < 4 * max(view.n, LEAST_COLUMNS)
 
 
 def _kernel(tile: AnyThinTile, view: View, element: Element) -> ThinKernel:
@@ -151,7 +147,7 @@ def thin_seconds(
     tiles_m, tiles_n, slices = ceil(m / tile.m), ceil(n / tile.n), ceil(ceil(k / parts) / tile.k)
     units, resident = tiles_m * tiles_n * parts, units_in_hand(tile, view, element, device.shared)
     slots = device.processors * resident
-    torn = rates.torn if not tile.on_units and view.tears(element) else SPLIT if tile.writes_parts and view.splits(element) else 1
+    torn = rates.torn if not tile.on_units and view.tears(element) else SPLIT if tile.fetches and view.splits(element) else 1
     results = m * n * torn * (2 if accumulate else 1) + (parts * m * n if parts > 1 else 0)
     once = (m * k + k * n + results) * element.bytes
     right_again = 0 if tile.keeps else tiles_m - 1
@@ -162,7 +158,9 @@ def thin_seconds(
     idle = max(0.0, beside * device.processors / units - 1) if units >= device.processors else 0.0
     memory = (once / share + again / rates.again) / (device.bandwidth * 1e3) * (1 + rates.tail * idle)
     speed = thin_peak(tile, rates) * 1e6 * own.arithmetic / device.processors  # operations of a multiprocessor in a us
-    slice_us = _operations(tile, view) / speed + view.copies(tile, element) / rates.copies
+    rows, columns, terms = tile.block or (tile.m, tile.n, tile.k)  # instructions outside of the result are left out
+    operations = 2 * min(tile.m, ceil(m / rows) * rows) * min(tile.n, ceil(n / columns) * columns) * min(tile.k, ceil(k / terms) * terms)
+    slice_us = operations / speed + view.copies(tile, element) / rates.copies
     waves = ceil(units / slots)
     busy = waves * slots / units if units > slots else max(1.0, device.processors / units)
     arithmetic = slice_us * slices * units / device.processors * busy
@@ -176,14 +174,6 @@ def thin_seconds(
 def thin_peak(tile: AnyThinTile, rates: ThinRates) -> float:
     """The operations of a tile's unit, or of the pipes, in 10^12 per second."""
     return rates.units * tile.times_doubles if tile.on_units else rates.pipes
-
-
-def _operations(tile: AnyThinTile, view: View) -> int:
-    """Operations of a slice; the units for doubles multiply blocks of rows, columns and terms, and those outside are left out."""
-    if tile.block is None:
-        return 2 * tile.m * tile.n * tile.k
-    m, n, k = tile.block
-    return 2 * min(tile.m, ceil(view.m / m) * m) * min(tile.n, ceil(view.n / n) * n) * min(tile.k, ceil(view.k / k) * k)
 
 
 @dataclass(frozen=True)

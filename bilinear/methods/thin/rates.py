@@ -10,7 +10,7 @@ from itertools import islice
 from math import exp, inf, log
 from statistics import median
 from time import perf_counter
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from bilinear.backends.timing import Call, queued
 from bilinear.codegen.build import build_kernels
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import ThinKernel
-from bilinear.ir.matrix import Dtype, Layout
+from bilinear.ir.matrix import Dtype, Layout, dense
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.methods.thin.choice import Thin, View, is_turned, thin_candidates, thin_of, thin_seconds, view_of
 from bilinear.methods.thin.launches import kernel_for, thin_multiply_of
@@ -159,12 +159,7 @@ def drawn(seed: int, most_elements: int = MOST_ELEMENTS, brief: float = MOST_BRI
 def layouts(case: ThinCase, dtype: Dtype) -> tuple[Layout, Layout, Layout]:
     """A, B and C without gaps."""
     (m, n, k), order = case
-    return _layout((m, k), order[0] == "T", dtype), _layout((k, n), order[1] == "T", dtype), _layout((m, n), False, dtype)
-
-
-def _layout(shape: tuple[int, int], by_rows: bool, dtype: Dtype) -> Layout:
-    size = dtype.itemsize
-    return Layout(shape, (shape[1] * size, size) if by_rows else (size, shape[0] * size), dtype)
+    return dense((m, k), dtype, order[0] == "N"), dense((k, n), dtype, order[1] == "N"), dense((m, n), dtype, True)
 
 
 def problem_of(case: ThinCase, dtype: str) -> Problem:
@@ -213,32 +208,34 @@ class ThinStand:
         return {name: 1e3 * median(values) for name, values in queued(calls, ROUNDS, IN_A_ROW, HOLD_MS).items()}
 
 
-def time_library(
-    dtype: str, seconds: float, tell: Callable[[float], None] = lambda share: None, seed: int = 1, brief: float = MOST_BRIEF
-) -> list[Measured]:
-    """Times of the library's calls on as many random products as time allows; `tell` is called with the share that has passed."""
-    stand, begun, found = ThinStand(dtype), perf_counter(), list[Measured]()
-    for case in drawn(seed, stand.most_elements, brief):
-        over = perf_counter() - begun
-        if over > seconds:
-            break
-        tell(over / seconds)
-        one = stand.library(case)
-        found += [] if one is None else [one]
-    return found
+class ThinBench:
+    """Times of thin products on the current GPU, in microseconds."""
 
+    def thin_tiles(self, dtype: str, device: Device) -> list[ThinPoint]:
+        """Times of tiles of our own kernel that the description predicts to be fast, on drawn products."""
+        stand = ThinStand(dtype)
+        found = [(case, one) for case in timed_cases(stand.most_elements) for one in timed_tiles(case, dtype, device)]
+        build_kernels([*dict.fromkeys(kernel_of(case, dtype, one.tile) for case, one in found)], target_here())
+        times = ((case, one, stand.thin(case, one)) for case, one in found)
+        return [
+            ThinPoint(one.tile, view_of(problem_of(case, dtype), THIN_TILES[dtype][one.tile]), thin_of(one).parts, us)
+            for case, one, us in times
+            if us is not None
+        ]
 
-def time_tiles(dtype: str, device: Device) -> list[ThinPoint]:
-    """Tiles of our own kernel on drawn products."""
-    stand = ThinStand(dtype)
-    found = [(case, one) for case in timed_cases(stand.most_elements) for one in timed_tiles(case, dtype, device)]
-    build_kernels([*dict.fromkeys(kernel_of(case, dtype, one.tile) for case, one in found)], target_here())
-    times = ((case, one, stand.thin(case, one)) for case, one in found)
-    return [
-        ThinPoint(one.tile, view_of(problem_of(case, dtype), THIN_TILES[dtype][one.tile]), thin_of(one).parts, us)
-        for case, one, us in times
-        if us is not None
-    ]
+    def thin_library(
+        self, dtype: str, seconds: float, tell: Callable[[float], None] = lambda share: None, seed: int = 1, brief: float = MOST_BRIEF
+    ) -> list[Measured]:
+        """Times of the library's calls on as many random products as time allows; `tell` is called with the share that has passed."""
+        stand, begun, found = ThinStand(dtype), perf_counter(), list[Measured]()
+        for case in drawn(seed, stand.most_elements, brief):
+            over = perf_counter() - begun
+            if over > seconds:
+                break
+            tell(over / seconds)
+            one = stand.library(case)
+            found += [] if one is None else [one]
+        return found
 
 
 def timed_cases(most_elements: int = MOST_ELEMENTS) -> list[ThinCase]:
@@ -261,16 +258,6 @@ def kernel_of(case: ThinCase, dtype: str, tile: str) -> ThinKernel:
     return kernel_for(ELEMENTS[dtype], THIN_TILES[dtype][tile], a, b, c, is_aligned=True)
 
 
-class ThinBench(Protocol):
-    """A source of times of thin products, in microseconds on the device."""
-
-    def thin_tiles(self, dtype: str, device: Device) -> list[ThinPoint]:
-        """Times of tiles of the kernel for thin products that the description predicts to be fast."""
-
-    def thin_library(self, dtype: str, seconds: float, tell: Callable[[float], None]) -> list[Measured]:
-        """Times of the library's calls on thin products, for this many seconds; `tell` is called with the share that has passed."""
-
-
 def with_thin(bench: ThinBench, device: Device, tell: Callable[[str], None]) -> Device:
     """The device with rates of thin products: those of our kernel are fitted, from those of an H200; the library's calls are timed."""
     known = load_device("h200")
@@ -283,11 +270,11 @@ def with_thin(bench: ThinBench, device: Device, tell: Callable[[str], None]) -> 
         able = tuple(own for own in start.tiles if THIN_TILES[dtype][own.name].runs_on(device.capability))
         start = replace(start, pipes=start.pipes * peak, tiles=able)
         rates = fit(device, start, bench.thin_tiles(dtype, replace(device, thin=((dtype, start),))), dtype)
-        measured = bench.thin_library(dtype, LIBRARY_SECONDS, partial(_tell_share, tell, what))
+
+        def told(share: float, of: str = what) -> None:
+            tell(f"the library on {of}, {share:.0%}")
+
+        measured = bench.thin_library(dtype, LIBRARY_SECONDS, told)
         least = partial(rates.least_us, itemsize=ELEMENTS[dtype].bytes, bandwidth=device.bandwidth)
         device = replace(device, thin=(*device.thin, (dtype, replace(rates, library=library_points(measured, least)))))
     return device
-
-
-def _tell_share(tell: Callable[[str], None], what: str, share: float) -> None:
-    tell(f"the library on {what}, {share:.0%}")

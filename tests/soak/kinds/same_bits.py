@@ -12,7 +12,7 @@ from soak.scene import Scene
 
 import bilinear
 from bilinear.analysis.digit_bounds import largest_scaled
-from bilinear.methods.digits.geometry import same_bits_residues
+from bilinear.methods.digits.choice import same_bits_residues
 
 MOST_ROWS, MOST_TERMS = 6, 50
 """Python's integers take their time."""
