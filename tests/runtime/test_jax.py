@@ -180,10 +180,10 @@ def test_on_a_gpu_nothing_goes_to_the_host(jax: Any) -> None:
         for dtype in ("f", "d", "F", "D", "e", "i4"):
             a, b, small = given(2100, 600, dtype=dtype), given(600, 2050, dtype=dtype), given(3, 600, 5, dtype=dtype)
             wanted = np.asarray(a).astype("D" if dtype in "FD" else "d") @ np.asarray(b).astype("D" if dtype in "FD" else "d")
-            batch = np.asarray(a)[:9].astype(wanted.dtype) @ np.asarray(small).astype(wanted.dtype)
+            few, batch = a[:9], np.asarray(a)[:9].astype(wanted.dtype) @ np.asarray(small).astype(wanted.dtype)
             with jax.transfer_guard("disallow"):
                 found = jax.jit(lambda a, b: bilinear.jax.matmul(a, b) + a.dtype.type(0))(a, b)
-                mapped = jax.jit(jax.vmap(bilinear.jax.matmul, (None, 0)))(a[:9], small)
+                mapped = jax.jit(jax.vmap(bilinear.jax.matmul, (None, 0)))(few, small)
                 jax.block_until_ready((found, mapped))
             right += [bool((np.asarray(found) == wanted).all()), bool((np.asarray(mapped) == batch).all())]
         a, b = given(700, 800), given(800, 600)
