@@ -14,8 +14,8 @@ from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.ir.tile import USUAL
 from bilinear.planner.device import Device, Extents, TileRates, at
 
-SINGLE_COPIES = 3.2e9
-"""The elements a second that a multiprocessor copies one by one; 3.2 to 4.5e9 on an H100 (benchmarks/NOTES.md)."""
+SINGLE_COPIES = 1.9e9
+"""The elements a second that a multiprocessor copies one by one, beside its arithmetic; 1.6 to 6e9 on an H100 (benchmarks/NOTES.md)."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def each_tile(profile: Profile, placement: Placement, dtype: str, device: Device
 
 def _in_a_tile(profile: Profile, placement: Placement, dtype: str, device: Device) -> float:
     size, aligned = geometric_mean(placement.m, placement.k, placement.n), is_aligned(placement.k, placement.n, dtype)
-    strips = sum(strip_seconds(strip, dtype, device, size, aligned, placement.tile, is_strided(placement)) for strip in placement.strips)
+    strips = sum(strip_seconds(strip, dtype, device, size, aligned, placement.tile, strided(placement)) for strip in placement.strips)
     return strips / device.rates(dtype).strip + _stages(ProductWork, profile, placement, dtype, device)
 
 
@@ -106,13 +106,17 @@ def _stages(kind: type[Work], profile: Profile, placement: Placement, dtype: str
     return sum(profile.counts[work] * one for work, one in zip(works, stage_seconds(works, placement, dtype, device), strict=True))
 
 
-def is_strided(placement: Placement) -> bool:
-    """Whether A or B lies otherwise than C, so that kernels copy its elements one by one."""
+def strided(placement: Placement) -> frozenset[str]:
+    """Those of A and B that lie otherwise than C, so that product kernels copy their elements one by one; sums in memory lie as C does."""
+    if placement.slots:
+        return frozenset()
     others = placement.column_major & {"A", "B"}
-    return len(others) != (2 if "C" in placement.column_major else 0)
+    return frozenset({"A", "B"}) - others if "C" in placement.column_major else others
 
 
-def strip_seconds(strip: Strip, dtype: str, device: Device, size: float, aligned: bool, tile: str, strided: bool = False) -> float:
+def strip_seconds(
+    strip: Strip, dtype: str, device: Device, size: float, aligned: bool, tile: str, copied: frozenset[str] = frozenset()
+) -> float:
     """The seconds of a thin product left over by peeling, given the core's tile.
 
     A strip over the rest of K takes the time of its traffic, mostly C's, or of its arithmetic; other strips are timed like products.
@@ -122,7 +126,7 @@ def strip_seconds(strip: Strip, dtype: str, device: Device, size: float, aligned
         moved = (m * k + k * n + 2 * m * n) * ELEMENTS[dtype].bytes
         arithmetic = 2 * m * k * n / (at(device.rates(dtype).product, size) * 1e12)
         return device.launch * 1e-6 + max(moved / (device.bandwidth * 1e9), arithmetic)
-    return product_seconds(ProductWork(1, 0, 1), (m, k, n), dtype, device, size, aligned, tile=strip.tile(dtype, tile), strided=strided)
+    return product_seconds(ProductWork(1, 0, 1), (m, k, n), dtype, device, size, aligned, tile=strip.tile(dtype, tile), copied=copied)
 
 
 def stage_seconds(works: Iterable[Work], placement: Placement, dtype: str, device: Device) -> tuple[float, ...]:
@@ -134,9 +138,7 @@ def stage_seconds(works: Iterable[Work], placement: Placement, dtype: str, devic
     return tuple(
         linear_seconds(work, placement.block, dtype, device, aligned)
         if isinstance(work, LinearWork)
-        else product_seconds(
-            work, placement.block, dtype, device, size, sums_aligned, results_aligned, placement.tile, is_strided(placement)
-        )
+        else product_seconds(work, placement.block, dtype, device, size, sums_aligned, results_aligned, placement.tile, strided(placement))
         for work in works
     )
 
@@ -164,11 +166,11 @@ def product_seconds(
     aligned: bool = True,
     results_aligned: bool = True,
     tile: str = USUAL,
-    strided: bool = False,
+    copied: frozenset[str] = frozenset(),
 ) -> float:
     """The seconds of products: arithmetic in waves of tiles, then traffic of the results; or all operand traffic if that is longer.
 
-    If neighbours of a row do not lie side by side, copies of the elements of all tiles, one by one, may take the longest.
+    The elements of `copied` operands, whose neighbours of a row do not lie side by side, are copied one by one, which hides behind nothing.
     """
     rates, itemsize = device.rates(dtype), ELEMENTS[dtype].bytes
     own = rates.tile(tile)
@@ -180,8 +182,8 @@ def product_seconds(
     visits = work.read + work.written
     results = own.exposed * visits * bm * bn * itemsize / (rates.epilogue * 1e9 * (1 if results_aligned else rates.scattered_epilogue))
     operands = (work.products * (bm * bk + bk * bn) + visits * bm * bn) * itemsize / (device.bandwidth * 1e9)
-    singly = tiles * (own.rows + own.columns) * bk / (device.processors * SINGLE_COPIES) if strided else 0.0
-    return device.launch * 1e-6 + max(waves(tiles, device, own) * wave + results, operands, singly)
+    singly = tiles * (own.rows * ("A" in copied) + own.columns * ("B" in copied)) * bk / (device.processors * SINGLE_COPIES)
+    return device.launch * 1e-6 + max(waves(tiles, device, own) * wave + results, operands) + singly
 
 
 def waves(tiles: int, device: Device, own: TileRates) -> float:

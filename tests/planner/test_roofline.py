@@ -118,7 +118,7 @@ def test_thin_products_are_bound_by_memory_and_large_ones_by_arithmetic() -> Non
 
 def test_parts_of_c_are_added_up() -> None:
     """Temporaries in C: each part reads its rows of A, and all of B."""
-    for column_major in ((), ("C",)):
+    for column_major in ((), ("A", "B", "C")):
         plan = make_plan(Problem(16384, 16384, 16384, workspace=0, column_major=column_major), H200)
         assert plan.chosen.rest
         found, classical = roofline(plan, H200), of(plan, strategy=LIBRARY)
