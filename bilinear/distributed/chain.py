@@ -6,7 +6,7 @@ Which, a model of time and traffic for any number of ranks says: closed formulas
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
 from hashlib import sha256
@@ -28,6 +28,7 @@ from bilinear.distributed.multiply import (
     check_pieces,
     current,
     require_carrier,
+    require_whole,
     said,
     scheme_named,
 )
@@ -39,10 +40,13 @@ from bilinear.ir.linear import LinearMap
 from bilinear.ir.matrix import Array
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import ready
+from bilinear.planner import chains
 from bilinear.planner.chains import MOST_MATRICES
+from bilinear.planner.problem import require_reproducible
 from bilinear.runtime.arrays import Kind, is_on_gpu
 from bilinear.runtime.matmul import matmul as multiply_here
-from bilinear.runtime.options import runs_in_place
+from bilinear.runtime.options import ProductOptions, runs_in_place
+from bilinear.runtime.same_bits import require_same_bits
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -264,16 +268,23 @@ class RankChainPlan:
 
 
 def plan_chain(
-    extents: tuple[int, ...], ranks: int, given: Sequence[Distribution], machine: Machine, scheme: Scheme | None = None
+    extents: tuple[int, ...],
+    ranks: int,
+    given: Sequence[Distribution],
+    machine: Machine,
+    scheme: Scheme | None = None,
+    same_bits: bool = False,
 ) -> RankChainPlan:
     """The plan with the least time by the model of a machine, for matrices extents[i] x extents[i + 1].
 
     `given` are the distributions of the matrices and of the result. A product runs by `scheme` where the model says that this is faster
-    than tiles of the result. Raises `BilinearError` as `decompose` does.
+    than tiles of the result. With the `same_bits` the order is that of fewest multiplications, as on one machine, and no product cuts its
+    sums. Raises `BilinearError` as `decompose` does.
     """
     shapes = [*pairwise(extents), (extents[0], extents[-1])]
     lie = tuple(each.spread(*shape, ranks) for each, shape in zip(given, shapes, strict=True))
-    tree, last = _Tree(extents, machine, scheme, lie, ranks), len(extents) - 2
+    steps = chains.plan_chain(extents, "", 1, "", None, None).chosen.steps if same_bits else ()
+    tree, last = _Tree(extents, machine, scheme, lie, ranks, {(s.left[0], s.right[1]): s.left[1] for s in steps}), len(extents) - 2
     return RankChainPlan(extents, lie[:-1], lie[-1], tree.part((0, last), (0, ranks)), tree.best(0, last, ranks, False).seconds)
 
 
@@ -291,11 +302,19 @@ class _LeastSeconds(NamedTuple):
 class _Tree:
     """The least seconds of all parts for all sizes of a group, and parts with their groups, made from the best ways.
 
-    `lie` says how the matrices and the result lie.
+    `lie` says how the matrices and the result lie; parts in `splits` are split behind that matrix.
     """
 
-    def __init__(self, extents: tuple[int, ...], machine: Machine, scheme: Scheme | None, lie: tuple[Spread, ...], ranks: int) -> None:
-        self.extents, self.machine, self.scheme, self.lie, self.ranks = extents, machine, scheme, lie, ranks
+    def __init__(
+        self,
+        extents: tuple[int, ...],
+        machine: Machine,
+        scheme: Scheme | None,
+        lie: tuple[Spread, ...],
+        ranks: int,
+        splits: Mapping[Run, int],
+    ) -> None:
+        self.extents, self.machine, self.scheme, self.lie, self.ranks, self.splits = extents, machine, scheme, lie, ranks, splits
         self.best = cache(self._best)
         self.product = cache(self._product)
 
@@ -306,7 +325,7 @@ class _Tree:
         return min(self._ways(first, last, ranks, apart), key=lambda way: way.seconds)
 
     def _ways(self, first: int, last: int, ranks: int, apart: bool) -> Iterator[_LeastSeconds]:
-        for split in range(first, last):
+        for split in (self.splits[first, last],) if self.splits else range(first, last):
             seconds, _ = self.product(self.extents[first], self.extents[split + 1], self.extents[last + 1], ranks)
             operands = (first, split), (split + 1, last)
             yield _LeastSeconds(seconds + sum(self.best(*each, ranks, apart).seconds for each in operands), split)
@@ -343,7 +362,7 @@ class _Tree:
         m, k, n = (self.extents[at] for at in (first, best.split + 1, last + 1))
         scheme = self.scheme if self.product(m, k, n, size)[1] else None
         given = [Pieces(each[slice(*group)]) for each in (operands[0].spread, operands[1].spread, spread)]
-        return ChainPart(span, group, spread, best.seconds, operands, decompose((m, k, n), size, given, scheme))
+        return ChainPart(span, group, spread, best.seconds, operands, decompose((m, k, n), size, given, scheme, whole=bool(self.splits)))
 
     def _slabs(self, span: Run, group: Run) -> Spread:
         """Rows of a part on the ranks of a group."""
@@ -364,6 +383,7 @@ class AskedChain:
     machine: str | Machine = MACHINE
     algorithm: str = "auto"
     local_levels: int | Literal["auto"] = "auto"
+    reproducible: Literal["bitwise"] | None = None
 
 
 def multi_dot(
@@ -375,6 +395,7 @@ def multi_dot(
     machine: str | Machine = MACHINE,
     algorithm: str = "auto",
     local_levels: int | Literal["auto"] = "auto",
+    reproducible: Literal["bitwise"] | None = None,
     comm: MPI.Intracomm | None = None,
     timeout: float = TIMEOUT,
 ) -> Array:
@@ -383,9 +404,10 @@ def multi_dot(
     `extents` are M + 1 numbers: matrix i is extents[i] x extents[i + 1], counted from 0. `distributions` say how the matrices and the
     result lie: one for all, or M + 1. `pieces` are this rank's, of one type of integers or floating-point numbers. They are not written.
 
-    The order of the products, and which ranks compute each of them, are those of `chain_plan`. All else is as in `matmul`, errors included.
+    The order of the products, and which ranks compute each of them, are those of `chain_plan`; with `reproducible="bitwise"` the order is
+    that of `bilinear.multi_dot`, whose bits these are. All else is as in `matmul`, errors included.
     """
-    asked = AskedChain(tuple(extents), distributions, decomposition, machine, algorithm, local_levels)
+    asked = AskedChain(tuple(extents), distributions, decomposition, machine, algorithm, local_levels, reproducible)
     return run_chain(connected(comm, timeout), list(pieces), asked, timeout)
 
 
@@ -416,13 +438,17 @@ def run_chain(connection: Connection, pieces: list[Array], asked: AskedChain, ti
         check_pieces({f"A{at}": piece for at, piece in enumerate(pieces, 1)}, plan.given, connection.comm.rank)
         kind, own = adopted(*pieces)
         require_carrier(kind.on_gpu, connection.comm.size)
+        if asked.reproducible is not None:
+            with current(own[0], kind.on_gpu):
+                require_same_bits(own[0].dtype, kind.on_gpu)
         return (plan, kind, own), digest
 
     first = pieces[0] if pieces else None
     plan, kind, own = agreed(connection, said(first, asked, carrier(is_on_gpu(first))), planned, timeout)
     consumes = runs_in_place(asked.algorithm, asked.local_levels, str(own[0].dtype))
     inputs: Literal["preserve", "consume"] = "consume" if consumes else "preserve"
-    multiply = partial(multiply_here, algorithm=asked.algorithm, levels=asked.local_levels, inputs=inputs)
+    options: ProductOptions = {"algorithm": asked.algorithm, "levels": asked.local_levels, "inputs": inputs}
+    multiply = partial(multiply_here, **options, reproducible=asked.reproducible)
     with current(own[0], kind.on_gpu):
         return kind.give_back(connection.run(chain_steps(plan, connection.comm.rank, own, multiply, consumes), kind.on_gpu))
 
@@ -466,15 +492,23 @@ def _plan_for(asked: AskedChain, dtype: str, ranks: int) -> tuple[RankChainPlan,
         if machine not in machines():
             raise fail("E760", f"no machine {machine!r} is described", f"choose one of {', '.join(machines())}, or give a Machine")
         machine = machines()[machine]
-    return _planned(extents, ranks, each, scheme_named(asked.decomposition), machine, dtype)
+    require_reproducible(asked.reproducible)
+    require_whole("reproducible", asked.reproducible, asked.decomposition, asked.algorithm, asked.local_levels)
+    return _planned(extents, ranks, each, scheme_named(asked.decomposition), machine, dtype, asked.reproducible is not None)
 
 
 @lru_cache(maxsize=16)
 def _planned(
-    extents: tuple[int, ...], ranks: int, given: tuple[Distribution, ...], scheme: Scheme | None, machine: Machine, dtype: str
+    extents: tuple[int, ...],
+    ranks: int,
+    given: tuple[Distribution, ...],
+    scheme: Scheme | None,
+    machine: Machine,
+    dtype: str,
+    same_bits: bool,
 ) -> tuple[RankChainPlan, str]:
     if not all(isinstance(extent, int) and not isinstance(extent, bool) and extent > 0 for extent in extents):
         raise fail("E760", f"the extents {extents!r} are not all positive integers", "matrix i is extents[i] x extents[i + 1]")
-    plan = plan_chain(extents, ranks, given, machine, None if scheme is None else ready(scheme, np.dtype(dtype)))
+    plan = plan_chain(extents, ranks, given, machine, None if scheme is None else ready(scheme, np.dtype(dtype)), same_bits)
     told = [(part.span, part.spread, part.plan and (part.plan.name, part.plan.home, part.plan.tasks)) for part in plan.root.parts]
     return plan, sha256(repr(told).encode()).hexdigest()[:16]

@@ -166,11 +166,15 @@ def check_options(asked: Request) -> None:
         raise fail("E760", "balance= shares blocks of 2d, with memory as it comes", "leave out decomposition= and memory=")
     require_accuracy(asked.accuracy)
     require_reproducible(asked.reproducible)
-    local = asked.algorithm, asked.local_levels if asked.reproducible is not None else "auto"
-    for name in ("accuracy", "reproducible"):
-        if getattr(asked, name) is not None and (asked.decomposition != CLASSICAL or local != ("auto", "auto")):
-            what = f"{name}= is promised for products that one rank computes, by an algorithm of its choice"
-            raise fail("E760", what, f"leave out decomposition=, algorithm= and local_levels=, or {name}=")
+    require_whole("accuracy", asked.accuracy, asked.decomposition, asked.algorithm)
+    require_whole("reproducible", asked.reproducible, asked.decomposition, asked.algorithm, asked.local_levels)
+
+
+def require_whole(name: str, value: object, decomposition: str | Loaded, algorithm: str, local_levels: int | str = "auto") -> None:
+    """Refuse (E760) an option that promises something of whole products beside others that choose how to multiply."""
+    if value is not None and (decomposition != CLASSICAL or (algorithm, local_levels) != ("auto", "auto")):
+        what = f"{name}= is promised for products that one rank computes, by an algorithm of its choice"
+        raise fail("E760", what, f"leave out decomposition=, algorithm= and local_levels=, or {name}=")
 
 
 @lru_cache(maxsize=16)

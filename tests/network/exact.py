@@ -15,7 +15,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from bilinear import matmul
+from bilinear import matmul, multi_dot
 from bilinear.distributed import BlockCyclic, BlockNonCyclic, ProcessGrid, Slab
 from bilinear.distributed.chain import AskedChain, Machine, run_chain
 from bilinear.distributed.connection import Connection, connected
@@ -96,6 +96,7 @@ def main() -> None:
     with_accuracy(connection)
     with_bits(connection, known)
     chains(connection, known)
+    chains_with_bits(connection, known)
     assert connection.carrier.name == ("NCCL" if 1 < comm.size <= gpus else "MPI")
     print(f"rank {comm.rank}: {calls} products")
 
@@ -126,10 +127,23 @@ def with_bits(connection: Connection, known: list[Distribution]) -> None:
                 assert found.dtype == dtype and found.tobytes() == piece(wanted, out, comm).tobytes(), (dtype, one)
 
 
+def chains_with_bits(connection: Connection, known: list[Distribution]) -> None:
+    """The order, and so the bits, of one process, by all ranks at once and by groups of them."""
+    comm, extents, random = connection.comm, (23, 150, 19, 60, 7), np.random.default_rng(8)
+    for at, lie in enumerate(known):
+        matrices = [random.standard_normal(shape) * 10.0 ** random.uniform(-9, 9, shape) for shape in pairwise(extents)]
+        given = (lie, *(known[(at + 1) % len(known)],) * 4)
+        own = [placed(piece(x, each, comm)) for x, each in zip(matrices, given, strict=False)]
+        wanted = piece(multi_dot(matrices, reproducible="bitwise"), given[-1], comm)
+        for machine in ("h200", SAME):
+            asked = AskedChain(extents, given, machine=machine, reproducible="bitwise")
+            assert brought(run_chain(connection, own, asked, TIMEOUT)).tobytes() == wanted.tobytes(), asked
+
+
 def chains(connection: Connection, known: list[Distribution]) -> None:
     """Chains by products on all ranks, and on groups of them: on the second machine every product takes as long on any number of ranks."""
-    comm, same = connection.comm, Machine("products of one second", 8, 8, 1e12, 1e12, 1e12, 1e12, 1e12, 0.0, 0.0, local=one_second)
-    for machine in ("h200", same):
+    comm = connection.comm
+    for machine in ("h200", SAME):
         for at, dtype in enumerate(("float64", "int64", "float32")):
             extents = (9, 40, 6, 30, 5, 50, 8)
             given = tuple(known[(at + place) % 5] for place in range(len(extents)))
@@ -142,6 +156,9 @@ def chains(connection: Connection, known: list[Distribution]) -> None:
 
 def one_second(m: int, k: int, n: int) -> float:
     return 1.0
+
+
+SAME = Machine("products of one second", 8, 8, 1e12, 1e12, 1e12, 1e12, 1e12, 0.0, 0.0, local=one_second)
 
 
 def tight(asked: Request, dtype: str, ranks: int) -> int | None:
