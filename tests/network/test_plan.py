@@ -6,7 +6,6 @@ import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise, product
-from time import sleep
 from typing import Any
 
 import numpy as np
@@ -225,7 +224,9 @@ def test_blocks_by_a_queue_are_exact_in_all_distributions(ranks: int) -> None:
 
 
 @pytest.mark.parametrize("slowed", [0, 2])
-def test_blocks_move_from_a_slow_rank_and_bits_do_not(slowed: int) -> None:
+def test_blocks_move_from_a_slow_rank_and_bits_do_not(slowed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("bilinear.distributed.rank._seconds", lambda *_: clock[0])
     a, b = (np.random.default_rng(seed).standard_normal((96, 96)) for seed in (1, 2))
     bits, computed = [], []
     for balance in ("static", "queue"):
@@ -234,7 +235,7 @@ def test_blocks_move_from_a_slow_rank_and_bits_do_not(slowed: int) -> None:
         def product(rank: int, count: list[int] = count) -> Any:
             def multiply(*given: Any, **options: Any) -> Any:
                 count[rank] += 1
-                sleep(0.05 if rank == slowed else 0.005)
+                clock[0] += 10.0 if rank == slowed else 1.0
                 return times(*given, **options)
 
             return multiply
