@@ -211,7 +211,7 @@ ADDING = Way(("msmes", "msmes"), "restore")
 STREAMED_SIZE = 8192
 COPIED = 2**30
 SHARE_OF_MEMORY = 0.5
-COUNTED, COUNTED_SIZE = 0.5, 4096
+COUNTED, COUNTED_SIZE = 0.3, 4096
 """Joules of plans are counted for so many seconds each, of squares of this size."""
 UNKNOWN = 1.0
 FREE = 1e12

@@ -22,7 +22,7 @@ from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPLEX, ELEMENTS
 from bilinear.ir.placement import Placement
 from bilinear.lowering.place import core_of
-from bilinear.planner.device import WATTS, Device
+from bilinear.planner.device import Device
 from bilinear.planner.library import Library, thin_library
 from bilinear.planner.library_points import Kernels
 from bilinear.planner.model import (
@@ -166,9 +166,8 @@ def by_energy(plan: Plan, device: Device) -> Plan:
     kinds = {c: kind_of(c, p.dtype) for c in plan.candidates if c.able and c.ms}
     joules = {c: 1e-3 * (c.ms or 0.0) * watts[kind] for c, kind in kinds.items() if kind in watts}
     if first not in joules:
-        kind = kinds.get(first, first.name)
-        hint = "run `bilinear tune --keep` where the driver counts joules, or" if kind in WATTS else "none are counted of such plans:"
-        raise fail("E822", f"the description of {device.title} has no watts of {kind}", f"{hint} leave prefer= out")
+        what = f"the description of {device.title} has no watts of {kinds.get(first, first.name)}"
+        raise fail("E822", what, "run `bilinear tune --keep` where the driver counts joules, or leave prefer= out")
     most = next((spent for c, spent in joules.items() if c.is_library), inf)
 
     def may_run(c: Candidate) -> bool:

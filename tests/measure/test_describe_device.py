@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -165,19 +164,6 @@ def test_a_long_call_is_timed_behind_others_of_its_kind_and_a_short_one_in_a_que
     gpu.library_ms = ms
     assert GpuBench().library((8, 8, 8), "float64") == pytest.approx(ms * 1e-3)
     assert gpu.now == pytest.approx(calls * ms) and bool(gpu.held) == (ms < 1)
-
-
-@pytest.mark.parametrize("counts", [True, False])
-def test_watts_are_joules_a_second_while_the_plan_itself_runs(monkeypatch: pytest.MonkeyPatch, counts: bool) -> None:
-    """A call takes 10 ms and 4 J; the counter moves after every five calls."""
-    gpu, ran = pretend(monkeypatch), list[object]()
-    monkeypatch.setattr(gpu, "zeros", np.zeros, raising=False)
-    monkeypatch.setattr(describe_device, "matmul", lambda a, b, c, plan: ran.append(plan))
-    monkeypatch.setattr(describe_device, "energy_counter", lambda: (lambda: len(ran) // 5 * 20_000) if counts else None)
-    monkeypatch.setattr(time, "perf_counter", lambda: 0.01 * len(ran))
-    plan = make_plan(Problem(8, 8, 8), H200)
-    assert GpuBench().watts(plan) == (pytest.approx(400, rel=0.01) if counts else None)
-    assert set(map(id, ran)) == ({id(plan)} if counts else set())
 
 
 @pytest.fixture(scope="module")
