@@ -175,9 +175,6 @@ def plan(
         str,
         typer.Option(help="With --levels: colours (in order), or atomics (at once), as in compile.", autocompletion=completing.contention),
     ] = "colours",
-    prefer: Annotated[
-        Literal["time", "energy"], limit_option(help="energy: of plans that are about as fast, the one that takes the fewest joules.")
-    ] = "time",
     accumulate: Annotated[bool, problem_option("--accumulate", help="Plan C += A*B; plans that overwrite C are excluded.")] = False,
     model: Annotated[
         Literal["thesis"] | None, typer.Option(help="Bound the times of MSMES, or of --levels, by the data sheet of --device.")
@@ -196,7 +193,7 @@ def plan(
 
     pins, pages = {"levels": levels, "products": products}, {"explain": explain, "html": html, "svg": svg}
     at_once = contention != "colours"
-    sums: dict[str, object] = {"accumulate": accumulate, "reproducible": reproducible, "contention": at_once, "prefer": prefer != "time"}
+    sums: dict[str, object] = {"accumulate": accumulate, "reproducible": reproducible, "contention": at_once}
 
     def require_alone(option: str, others: Mapping[str, object]) -> None:
         common.refuse({f"--{name}": value for name, value in others.items()}, f"with --{option}")
@@ -238,7 +235,6 @@ def plan(
             products=products,
             reproducible=reproducible,  # type: ignore[arg-type]  # checked there
             contention=contention,  # type: ignore[arg-type]  # likewise
-            prefer=prefer,
         )
     write_pages(lambda date: plan_html(plan, date), html, svg)
     _answer_plan(plan, device, explain, json_file)

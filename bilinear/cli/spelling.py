@@ -10,8 +10,8 @@ from bilinear.errors import Diagnostic
 
 OTHER_NAMES = {"architectures": "arch", "dtypes": "dtype", "ring": "over", "format": "from"}
 ARGUMENTS = (
-    "device|inputs|workspace|levels|tolerance|accuracy|shape|floats|mode|contention|prefer|modulus|dtype|dtypes|architectures|products|output|"
-    "algorithm|ring|entry|format|before|beta|confidence|vectors|seed"
+    "device|inputs|workspace|levels|tolerance|accuracy|shape|floats|mode|contention|modulus|dtype|dtypes|architectures|products|output|algorithm|"
+    "ring|entry|format|before|beta|confidence|vectors|seed"
 )
 _ARGUMENT = re.compile(rf"(?<![\w'\"/.-])({ARGUMENTS})=(?:'([^']*)'|(-?[\w.]+)|(?=[\s,.;:)]|\Z))")
 """Not inside of quotes, or of a path: so are names of files that users chose."""

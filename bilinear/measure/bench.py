@@ -34,7 +34,7 @@ from bilinear.ir.measurement import Benchmark, ErrorPoint, LaunchTime, LeftOut, 
 from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Stage
 from bilinear.measure.bench_check import check, fill_normal, operands, trust_of, wrong_libraries
-from bilinear.measure.bench_library import Watch, counted, energy_counter, library_calls, machine
+from bilinear.measure.bench_library import Watch, energy_counter, joules, library_calls, machine
 from bilinear.measure.bench_tasks import BenchCase, BenchTask, bound_of, choose, pinned
 from bilinear.measure.describe_device import tune
 from bilinear.planner.device import Device
@@ -349,8 +349,7 @@ class _TaskBench:
         if counter is None:
             return {}
         wanted = {what: call for what, call in calls.items() if what == times.library or what not in times.libraries}
-        found = {what: counted(call, median(times.of[what]), counter, self.effort.energy) for what, call in wanted.items()}
-        return {what: None if own is None else own.joules / own.calls for what, own in found.items()}
+        return {what: joules(call, median(times.of[what]), counter, self.effort.energy) for what, call in wanted.items()}
 
 
 def _plain_call(case: BenchCase, a: Array, b: Array, c: Array) -> Call:

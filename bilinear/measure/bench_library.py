@@ -18,7 +18,7 @@ from functools import partial
 from math import ceil, log2
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -249,21 +249,13 @@ def energy_counter() -> Callable[[], int] | None:
     return read if read() >= 0 else None
 
 
-class Counted(NamedTuple):
-    """What so many calls in a row took."""
-
-    seconds: float
-    calls: int
-    joules: float
-
-
-def counted(call: Call, ms: float, counter: Callable[[], int], seconds: float) -> Counted | None:
-    """What a call that takes so many milliseconds took, repeated for at least so many seconds; None if the counter stands still."""
+def joules(call: Call, ms: float, counter: Callable[[], int], seconds: float) -> float | None:
+    """The joules of a call that takes so many milliseconds, repeated for at least so many seconds; None if the counter stands still."""
     readings = _changes(call, ceil(BATCH_MS / max(ms, 1e-3)), counter)
     began = next(readings, None)
     for at, calls, count in readings:
         if began is not None and at - began[0] >= seconds:
-            return Counted(at - began[0], calls - began[1], 1e-3 * (count - began[2]))
+            return 1e-3 * (count - began[2]) / (calls - began[1])
     return None
 
 

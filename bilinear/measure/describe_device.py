@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import isqrt
 from pathlib import Path
@@ -25,22 +25,17 @@ from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import LARGE, MOST_SHARED_BYTES, SMALL, TILES, USUAL
 from bilinear.lowering.place import PEELED_FROM, place_schedule
 from bilinear.lowering.prepare import plain
-from bilinear.measure.bench_library import counted, energy_counter
 from bilinear.methods.digits.rates import DigitBench, DigitTimes
 from bilinear.methods.method import Binding
-from bilinear.methods.planning import make_plan
 from bilinear.methods.registry import METHODS
 from bilinear.methods.rounded.launches import RoundedBench
 from bilinear.methods.thin.choice import View
 from bilinear.methods.thin.rates import ThinBench, ThinPoint
-from bilinear.planner.choose import kind_of, timed_plan
-from bilinear.planner.device import WATTS, Device, ElementRates, Extents, TileRates, at
+from bilinear.planner.device import Device, ElementRates, Extents, TileRates, at
 from bilinear.planner.estimates import tile_bytes
 from bilinear.planner.kept_plans import folder_of_plans
 from bilinear.planner.library_points import Measured
 from bilinear.planner.model import LinearWork, ProductWork, geometric_mean, linear_seconds, product_seconds
-from bilinear.planner.plan import Plan
-from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way, lowered
 from bilinear.reading import read_bounded
 from bilinear.resources import implementation_sha256
@@ -116,12 +111,6 @@ class GpuBench(ThinBench, DigitBench, RoundedBench):
         a, b, c = _operands((64, 64, 64), "float32")
         return self._seconds(lambda: matmul(a, b, c, algorithm="strassen", levels=1))
 
-    def watts(self, plan: Plan) -> float | None:
-        """What the device takes while a plan runs again and again, by the driver's counter; None if it counts no joules."""
-        p, counter = plan.problem, energy_counter()
-        a, b, c = _operands((p.m, p.k, p.n), p.dtype)
-        found = None if counter is None else counted(lambda: matmul(a, b, c, plan=plan), plan.chosen.ms or 1.0, counter, COUNTED)
-        return None if found is None else found.joules / found.seconds
 
     def build(self, products: Sequence[tuple[Schedule, str, str]]) -> None:
         """Build the kernels of schedules for an element type and a tile, which are timed next, several at once."""
@@ -211,8 +200,6 @@ ADDING = Way(("msmes", "msmes"), "restore")
 STREAMED_SIZE = 8192
 COPIED = 2**30
 SHARE_OF_MEMORY = 0.5
-COUNTED, COUNTED_SIZE = 0.3, 4096
-"""Joules of plans are counted for so many seconds each, of squares of this size."""
 UNKNOWN = 1.0
 FREE = 1e12
 """GB/s of the epilogue while each product writes one block: that write is part of a tile's start-up cost."""
@@ -226,7 +213,7 @@ def tune(progress: Progress = no_progress, bench: GpuBench | None = None) -> Dev
     `progress` is called with (what, done, of). Raises `BilinearError`: E512 without CuPy. Without a GPU it raises CuPy's errors.
     """
     bench = gpu_bench() if bench is None else bench
-    facts, of = bench.facts(), 5 + len(METHODS)
+    facts, of = bench.facts(), 4 + len(METHODS)
     progress("kernels", 0, of)
     rates = tuple((dtype, _start_of(dtype, facts.shared)) for dtype in IN_ARRAYS)
     alone = [(plain().schedule, dtype, tile.name) for dtype, own in rates for tile in own.tiles]
@@ -248,19 +235,7 @@ def tune(progress: Progress = no_progress, bench: GpuBench | None = None) -> Dev
             progress(what, done, of)
 
         device = method.measured(bench, device, tell)
-    progress("power", of - 1, of)
-    return replace(device, watts=tuple(_watts(bench, device)))
-
-
-def _watts(bench: GpuBench, device: Device) -> Iterator[tuple[str, float]]:
-    """The watts of the fastest plan of each kind."""
-    for dtype in IN_ARRAYS:
-        plan = make_plan(Problem(COUNTED_SIZE, COUNTED_SIZE, COUNTED_SIZE, dtype), device, explain=True)
-        fastest = {kind_of(c, dtype): c for c in sorted(plan.candidates, key=lambda c: -(c.ms or 0.0)) if c.able and c.ms}
-        for kind in filter(fastest.__contains__, WATTS):
-            watts = bench.watts(timed_plan(plan.problem, device, [fastest[kind]]))
-            if watts is not None:
-                yield kind, watts
+    return device
 
 
 def tune_here(progress: Progress = no_progress) -> Device:

@@ -19,7 +19,7 @@ from math import inf, isfinite
 from operator import lt
 
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.element import COMPLEX, ELEMENTS
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.placement import Placement
 from bilinear.lowering.place import core_of
 from bilinear.planner.device import Device
@@ -111,8 +111,6 @@ def _seconds(chain: _Chain) -> float:
     return chain[0]
 
 
-CLOSE = 0.05
-"""With `prefer="energy"`, a plan may take the place of the fastest one if it takes at most this much longer."""
 LEAST_TIMED_GAIN = 0.02
 """The library's multiply is kept unless another one was timed to be faster by this fraction."""
 
@@ -153,44 +151,6 @@ def make_plan(methods: Methods, problem: Problem, device: Device, explain: bool 
     first = replace(chosen, why=f"chosen: {why}")
     unable = [replace(c, able=False) for c in refused]
     return Plan(problem, device.title, (first, *others, *unable), hashes_of(chosen), implementation_sha256())
-
-
-def by_energy(plan: Plan, device: Device) -> Plan:
-    """The same plan, but of the candidates at most `CLOSE` slower than the chosen one that which takes the fewest joules is chosen.
-
-    Joules are the predicted time, times the watts that `bilinear tune` counted while plans of that kind multiplied squares. To take the
-    place of the library's multiply a plan must save the part of the joules that it else must save of the time. Raises `BilinearError`
-    (E822) if the description has no watts of the chosen plan.
-    """
-    p, first, watts = plan.problem, plan.chosen, dict(device.watts)
-    kinds = {c: kind_of(c, p.dtype) for c in plan.candidates if c.able and c.ms}
-    joules = {c: 1e-3 * (c.ms or 0.0) * watts[kind] for c, kind in kinds.items() if kind in watts}
-    if first not in joules:
-        what = f"the description of {device.title} has no watts of {kinds.get(first, first.name)}"
-        raise fail("E822", what, "run `bilinear tune --keep` where the driver counts joules, or leave prefer= out")
-    most = next((spent for c, spent in joules.items() if c.is_library), inf)
-
-    def may_run(c: Candidate) -> bool:
-        least = (c.choice.least_gain_complex if p.dtype in COMPLEX else c.choice.least_gain)(device.policy)
-        return c is first or ((c.ms or 0.0) <= (1 + CLOSE) * (first.ms or 0.0) and (c.is_library or joules[c] < (1 - least) * most))
-
-    best = min(filter(may_run, joules), key=joules.__getitem__)
-    whys = {c: f"{c.why}; {spent:.3g} J" for c, spent in joules.items()}
-    if best is not first:
-        whys[best] = f"chosen: {joules[best]:.3g} J, where {first.name} takes {joules[first]:.3g} J and {first.ms:.3f} ms"
-        whys[first] = f"takes more energy; {joules[first]:.3g} J"
-    ordered = sorted(plan.candidates, key=lambda c: c is not best)
-    told = tuple(replace(c, why=whys.get(c, c.why)) for c in ordered)
-    return replace(plan, candidates=told, sha256=hashes_of(best))
-
-
-def kind_of(candidate: Candidate, dtype: str) -> str:
-    """Of the kinds of plans whose watts a description may have, that of a candidate; else the name of its method."""
-    own, below = candidate.choice, bool(candidate.levels)
-    kind = {"digits": "levels on digits" if below else "digits"}.get(own.method, own.method)
-    if own.method == Scheduled.method:
-        kind = "classical" if portfolio().is_plain(candidate.levels) else "levels"
-    return f"{kind} of {COMPLEX[dtype].name if dtype in COMPLEX else dtype}"
 
 
 def too_inaccurate(why: str) -> BilinearError:

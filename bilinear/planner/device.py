@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from math import log
 
 from bilinear.errors import fail
-from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.tile import MOST_SHARED_BYTES
 from bilinear.planner.library_points import LibraryPoints, Shape
 
@@ -173,10 +172,6 @@ Table = tuple[tuple[float, float], ...]
 """(key, value) pairs with rising positive keys; between keys the logarithm of the key interpolates, beyond them the last value holds."""
 
 
-WATTS = tuple(f"{kind} of {dtype}" for dtype in IN_ARRAYS for kind in ("library", "classical", "levels", "digits", "levels on digits"))
-"""The kinds of plans whose watts a description may have."""
-
-
 @dataclass(frozen=True)
 class TileRates:
     """What a device does with one tile of the product kernel, known by its name: `rows` x `columns` of a result, by one block of threads.
@@ -284,8 +279,6 @@ class Device:
     """By what numbers are cut into: `pairs` of float32, `residues of float32`, `residues of float64`."""
     by_warps: tuple[tuple[str, DigitRates], ...] = ()
     """The same by the kernels for chips without warpgroups, on a chip with warpgroups, which runs none of them."""
-    watts: tuple[tuple[str, float], ...] = ()
-    """What it takes while a plan of such a kind multiplies squares again and again; empty where the driver counts no joules."""
     rounded: tuple[tuple[str, Table], ...] = ()
     """The rates in TFLOP/s of the library's products of float32 numbers rounded to such types, by the size (m k n)**(1/3)."""
     shared: int = MOST_SHARED_BYTES

@@ -20,7 +20,6 @@ from bilinear.ir.tile import FLOAT_TILES, RESIDUE_TILES, SMALL, TILES, USUAL
 from bilinear.planner.cpu import Cpu, CpuRates
 from bilinear.planner.device import (
     USUAL_POLICY,
-    WATTS,
     Device,
     DigitRates,
     ElementRates,
@@ -182,11 +181,11 @@ _ROW = re.compile(r"\[[^][{}]*\]")
 def device_json(device: Device) -> str:
     """A description as text, as `load_device` reads it."""
     elements = {name: {**asdict(own), "tiles": _named(own.tiles)} for name, own in device.elements}
-    facts = asdict(replace(device, elements=(), thin=(), digits=(), by_warps=(), rounded=(), watts=()))
+    facts = asdict(replace(device, elements=(), thin=(), digits=(), by_warps=(), rounded=()))
     digits, by_warps = ({name: asdict(own) for name, own in family} for family in (device.digits, device.by_warps))
     thin = {name: {**asdict(own), "tiles": _named(own.tiles)} for name, own in device.thin}
     facts |= {"elements": elements, "policy": _policy_json(device.policy), "thin": thin, "digits": digits, "by_warps": by_warps}
-    text = json.dumps({"format": FORMAT, **facts, "rounded": dict(device.rounded), "watts": dict(device.watts)}, indent=1)
+    text = json.dumps({"format": FORMAT, **facts, "rounded": dict(device.rounded)}, indent=1)
     return _ROW.sub(lambda row: re.sub(r"\s+", " ", row[0]), text) + "\n"
 
 
@@ -285,7 +284,7 @@ def device_named(full_name: str) -> Device | None:
 def parse_device(content: bytes, document: str) -> Device:
     """A description from its text; raises `BilinearError` (E542) that names the field that makes no sense."""
     value, reader = _parsed(content, document, FORMAT)
-    return reader.record(Device, {"watts": {}} | value, _DEVICE)  # many drivers count no joules
+    return reader.record(Device, value, _DEVICE)
 
 
 def parse_cpu(content: bytes, document: str) -> Cpu:
@@ -406,7 +405,6 @@ _DEVICE: Fields = {
     "digits": by_name(DIGITS_TIMED, partial(_read, DigitRates, _DIGITS)),
     "by_warps": by_name(DIGITS_TIMED, partial(_read, DigitRates, _DIGITS)),
     "rounded": by_name(ROUNDINGS, read_table),
-    "watts": by_name(WATTS, read_positive),
     "estimate": read_source,
 }
 _SHEET: Fields = {"source": read_source, **dict.fromkeys(("float16", "bfloat16", "tf32", "int8"), read_not_negative)}

@@ -17,9 +17,6 @@ USUAL_LIMIT = 8.0
 BITWISE = "bitwise"
 """The value of `reproducible=`: each element of C is a function of its row of A, its column of B, K, the type and the accuracy."""
 
-TIME, ENERGY = "time", "energy"
-"""The values of `prefer=`: the fastest plan, or of plans that are about as fast the one that takes the fewest joules."""
-
 SHORT = 64
 """A product is thin if one of its extents is at most this."""
 
@@ -108,16 +105,6 @@ def require_reproducible(reproducible: str | None) -> None:
     """Refuse (E820) an unknown promise about bits."""
     if reproducible is not None and reproducible != BITWISE:
         raise fail("E820", f"reproducible={reproducible!r:.60} is unknown", f"give {BITWISE!r}, or leave it out")
-
-
-def require_preference(prefer: str, **named: object) -> None:
-    """Refuse (E822) an unknown preference, and to prefer energy where any of these options says already what runs."""
-    if prefer not in (TIME, ENERGY):
-        raise fail("E822", f"prefer={prefer!r:.60} is unknown", f"give {TIME!r} or {ENERGY!r}")
-    given = [name for name, value in named.items() if value is not None]
-    if prefer == ENERGY and given:
-        what = f"prefer={ENERGY!r} chooses among plans, and {given[0]}= says already what runs"
-        raise fail("E822", what, "leave one of them out")
 
 
 def require_inputs(inputs: str) -> None:

@@ -15,13 +15,12 @@ from bilinear.ir.element import COMPLEX, ELEMENTS, HALVES, IN_ARRAYS, MULTIPLIED
 from bilinear.ir.placement import COLOURS, MOST_EXTENT
 from bilinear.methods.planning import complex_plan, make_plan, pinned_plan, same_bits_plan
 from bilinear.methods.registry import METHODS
-from bilinear.planner.choose import by_energy
 from bilinear.planner.cpu import Cpu, cpu_plan
 from bilinear.planner.device import Device
 from bilinear.planner.library import is_thin
 from bilinear.planner.model import is_aligned
 from bilinear.planner.plan import Plan
-from bilinear.planner.problem import ENERGY, TIME, Problem, require_contention, require_preference, require_reproducible
+from bilinear.planner.problem import Problem, require_contention, require_reproducible
 from bilinear.planner.ways import kept_by_names
 from bilinear.runtime import devices_here
 from bilinear.runtime.budgets import budget_and_buffer
@@ -51,7 +50,6 @@ def plan(
     accumulate: bool = False,
     reproducible: Literal["bitwise"] | None = None,
     contention: Literal["colours", "atomics"] = "colours",
-    prefer: Literal["time", "energy"] = "time",
 ) -> Plan:
     """The plan for C (m x n) = A (m x k) * B (k x n): what `matmul(..., plan=...)` runs, and why each alternative lost.
 
@@ -87,8 +85,6 @@ def plan(
         As in `matmul`: every plan has the same bits, and the accuracy alone chooses the moduli (docs/how-to/reproducible.md).
     contention : {"colours", "atomics"}
         As in `matmul`, for levels that are named. Nothing that is chosen adds atomically.
-    prefer : {"time", "energy"}
-        As in `matmul`.
 
     Returns
     -------
@@ -98,7 +94,7 @@ def plan(
     Raises
     ------
     BilinearError
-        E408, E501, E513, E519, E534, E541 to E543, E554, E567, E591, E592, E785 to E787, E820 to E822.
+        E408, E501, E513, E519, E534, E541 to E543, E554, E567, E591, E592, E785 to E787, E820, E821.
 
     Examples
     --------
@@ -116,7 +112,6 @@ def plan(
     name, known = dtype_name(dtype), None if device == devices_here.CPU else devices_here.description_of(device)
     require_reproducible(reproducible)
     require_contention(contention)
-    require_preference(prefer, levels=levels, products=products, reproducible=reproducible)
     if contention != COLOURS and (levels is None or products is not None or name not in IN_ARRAYS):
         what = f"contention={contention!r} is a way to run named levels of {' or '.join(IN_ARRAYS)}"
         raise fail("E557", what, 'name some that run in place, such as msmes, with inputs="restore"; or leave it out')
@@ -125,16 +120,12 @@ def plan(
     asked = partial(Problem, m, k, n, name, inputs, budget, accuracy, accumulate=accumulate)
     if device == devices_here.CPU or isinstance(known, Cpu):
         require_numbers_of_processors(name)
-        if prefer == ENERGY:
-            raise fail("E822", "the description of processors has no watts", "plan for a GPU, or leave prefer= out")
         if reproducible is not None:
             raise fail("E820", "on processors nothing is chosen for reproducible=", "call matmul without a plan")
         if levels is not None or products is not None:
             raise fail("E543", "levels and products pin a plan for a GPU", "give algorithm= and levels= to matmul")
         return cpu_plan(asked(), known or devices_here.described_cpu(), buffer is not None, explain)
     problem = asked()
-    if problem.dtype in HALVES and prefer == ENERGY:
-        raise fail("E822", f"no watts of {problem.dtype} are counted", "plan for another type, or leave prefer= out")
     if problem.dtype in HALVES and products is not None:
         raise fail("E778", f"products of {problem.dtype} are planned for a GPU, and are the library's", "leave products= out")
     if known is None:
@@ -151,7 +142,7 @@ def plan(
         return half_plan(problem, known.title, None if levels is None else tuple(levels))
     if levels is not None or products is not None:
         return pinned_plan(problem, known, tuple(levels or ()), products, contention)
-    return _chosen(problem, known, explain, devices_here.gpu_here() if device is None else None, prefer)
+    return _chosen(problem, known, explain, devices_here.gpu_here() if device is None else None)
 
 
 def require_numbers_of_processors(dtype: str) -> None:
@@ -177,7 +168,7 @@ def dtype_name(dtype: DTypeLike) -> str:
 
 
 def plan_for(
-    layouts: Layouts, inputs: str, budget: int | None, accumulate: bool = False, accuracy: float | str | None = None, prefer: str = TIME
+    layouts: Layouts, inputs: str, budget: int | None, accumulate: bool = False, accuracy: float | str | None = None
 ) -> Plan | None:
     """The plan for arrays of these layouts on the current GPU: a timed one, else the model's choice.
 
@@ -190,7 +181,7 @@ def plan_for(
     if not layouts.are_matrices_of(a.dtype) or 0 in (*a.shape, *b.shape) or (device := devices_here.current_device()) is None:
         return None
     problem = replace(problem_of(layouts, inputs, budget, accumulate), accuracy=accuracy)
-    return _logged(_chosen, problem, device, False, gpu_of(layouts), prefer)
+    return _logged(_chosen, problem, device, False, gpu_of(layouts))
 
 
 def gpu_of(layouts: Layouts) -> tuple[str, int] | None:
@@ -219,13 +210,8 @@ def problem_of(layouts: Layouts, inputs: str, budget: int | None, accumulate: bo
 
 
 @kept_by_names(1024)
-def _chosen(problem: Problem, device: Device, explain: bool, gpu: tuple[str, int] | None, prefer: str) -> Plan:
-    """The plan that was kept for a problem on this GPU, else the model's choice, which knows what the library proposes here.
-
-    What was kept is the fastest plan, and is not asked for where energy is preferred.
-    """
-    if prefer == ENERGY:
-        return by_energy(_chosen(problem, device, True, None, TIME), device)
+def _chosen(problem: Problem, device: Device, explain: bool, gpu: tuple[str, int] | None) -> Plan:
+    """The plan that was kept for a problem on this GPU, else the model's choice, which knows what the library proposes here."""
     if gpu is not None:
         from bilinear.planner.kept_plans import kept_plan
 

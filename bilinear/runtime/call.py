@@ -13,7 +13,6 @@ from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
 from bilinear.ir.element import HALVES
 from bilinear.ir.matrix import Array, Factor, is_own_transpose
-from bilinear.planner.problem import TIME
 from bilinear.runtime import arrays
 from bilinear.runtime.accept import accepted
 from bilinear.runtime.devices_here import builds_behind
@@ -142,8 +141,7 @@ def is_product(asked: Options) -> bool:
     """Whether a call asks for the product by some algorithm and levels, and for nothing else."""
     alpha, beta, _, _, inputs, *limits = asked[:9]
     is_unscaled = type(alpha) in (int, float) and type(beta) in (int, float) and alpha == 1 and beta == 0
-    is_any = inputs == "preserve" and asked.reproducible is None and asked.prefer == TIME
-    return is_unscaled and is_any and all(x is None for x in limits)
+    return is_unscaled and inputs == "preserve" and asked.reproducible is None and all(x is None for x in limits)
 
 
 def multiplies_by_itself(a: Array, b: Array, asked: Options) -> bool:

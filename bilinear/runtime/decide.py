@@ -19,7 +19,6 @@ from bilinear.lowering.prepare import check_promise
 from bilinear.planner.choose import too_inaccurate
 from bilinear.planner.library import Library
 from bilinear.planner.plan import Choice, Plan
-from bilinear.planner.problem import ENERGY
 from bilinear.runtime import devices_here
 from bilinear.runtime.auto import cpu_plan_for, gpu_of, plan_for
 from bilinear.runtime.operands import Layouts, fit
@@ -86,7 +85,7 @@ def _decide(options: Options, layouts: Layouts) -> Decision:
     plan = _choice(options, layouts, dtype)
     if plan is None or not options.is_automatic or options.device is None or options.alpha == 0:
         return _decided(options, layouts, plan, shape, dtype)
-    trial = None if options.prefer == ENERGY else trial_of(plan, options.device, gpu_of(layouts))
+    trial = trial_of(plan, options.device, gpu_of(layouts))
     if trial is None:
         return _decided(options, layouts, plan, shape, dtype)
     turn = None if is_captured() else Turn(trial, trial.next)  # events would become part of the graph
@@ -154,7 +153,7 @@ def _choice(options: Options, layouts: Layouts, dtype: Dtype) -> Plan | None:
     if options.is_automatic and options.cpu is not None:
         found = cpu_plan_for(layouts, options.cpu, most, options.buffer is not None, accuracy)
     elif options.is_automatic:
-        found = plan_for(layouts, options.inputs, most, bool(options.beta != 0), accuracy, options.prefer)
+        found = plan_for(layouts, options.inputs, most, bool(options.beta != 0), accuracy)
     if found is not None:
         return found
     check_library_accuracy(options.accuracy, layouts.extents[1], dtype)

@@ -71,7 +71,6 @@ def matmul(
     balance: Literal["static", "queue"] = "static",
     reproducible: Literal["bitwise"] | None = None,
     contention: Literal["colours", "atomics"] = "colours",
-    prefer: Literal["time", "energy"] = "time",
 ) -> Array:
     """alpha * a @ b + beta * out, with the shapes, dtypes and batches of `numpy.matmul`.
 
@@ -162,9 +161,6 @@ def matmul(
     contention : {"colours", "atomics"}
         How a named in-place schedule adds several products of a stage to one block of C: one after the other, or at once by atomic
         additions on a GPU, where sums of rounded numbers differ from call to call.
-    prefer : {"time", "energy"}
-        "energy": of plans that are predicted to take at most 5 % longer than the fastest one, `auto` runs that which takes the fewest
-        joules, by the watts that `bilinear tune` counted on this GPU. Refused where none are known (E822).
 
     Returns
     -------
@@ -197,7 +193,7 @@ def matmul(
         options: dict[str, Array] = {
             "alpha": alpha, "beta": beta, "algorithm": algorithm, "levels": levels, "inputs": inputs, "workspace": workspace,
             "tolerance": tolerance, "plan": plan, "accuracy": accuracy, "stream": stream, "gpus": gpus, "memory": memory,
-            "balance": balance, "reproducible": reproducible, "contention": contention, "prefer": prefer,
+            "balance": balance, "reproducible": reproducible, "contention": contention,
         }  # fmt: skip
         if modulus is not None:
             what = "dtype= and casting= are for products that are rounded or overflow"
@@ -207,9 +203,8 @@ def matmul(
         return in_types(lambda given, target: matmul(given[0], given[1], target, **options), (a, b), out, dtype, casting)
     torch = torch_of(a, b, out) if "torch" in sys.modules else None
     asked = Options(
-        alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy,
-        reproducible=reproducible, contention=contention, prefer=prefer,
-    )  # fmt: skip
+        alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy, reproducible=reproducible, contention=contention
+    )
     is_seen = torch is not None and (records_gradients(torch, a, b, out) or not is_plain(torch, a, b, out))
     if is_seen and gpus is memory is modulus is None and not (isinstance(a, Kept) or isinstance(b, Kept)):
         from bilinear.runtime.torch_operators import recorded
@@ -219,9 +214,8 @@ def matmul(
         asked = asked.as_named()
     if reproducible is not None and modulus is not None:
         raise fail("E820", "products modulo p are exact in any case, and take no reproducible=", "leave it out")
-    if (contention, prefer) != ("colours", "time") and not gpus is memory is modulus is None:
-        what = f"{'contention' if contention != 'colours' else 'prefer'}= has no meaning with gpus=, memory= and modulus="
-        raise fail("E557", what, "leave it out")
+    if contention != "colours" and not gpus is memory is modulus is None:
+        raise fail("E557", "contention= has no meaning with gpus=, memory= and modulus=", "leave it out")
     if gpus is not None or memory is not None or balance != "static":
         return _streamed(a, b, out, asked, gpus, memory, balance, stream is not None or modulus is not None)
     if modulus is not None:

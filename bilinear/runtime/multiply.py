@@ -10,11 +10,10 @@ import numpy as np
 
 from bilinear.backends.capture import LARGE
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.element import COMPLEX, HALVES, IN_ARRAYS
+from bilinear.ir.element import HALVES, IN_ARRAYS
 from bilinear.ir.matrix import Array, layout_of
 from bilinear.ir.placement import COLOURS
 from bilinear.methods.registry import bind
-from bilinear.planner.problem import ENERGY
 from bilinear.runtime.arrays import Kind, gpu_executor
 from bilinear.runtime.complex_parts import formed, require_complex
 from bilinear.runtime.decide import Decision, check_library_accuracy, decide
@@ -32,8 +31,6 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, ou
     if asked.contention != COLOURS and not (kind.on_gpu and all(str(x.dtype) in IN_ARRAYS for x in (a, b))):
         what = f"contention={asked.contention!r} has no meaning here: only a GPU's float32 and float64 are added atomically"
         raise fail("E557", what, "leave it out, or multiply such arrays")
-    if asked.prefer == ENERGY and kind.on_gpu and not all(str(x.dtype) in IN_ARRAYS | COMPLEX for x in (a, b)):
-        raise fail("E822", f"no watts of {a.dtype} and {b.dtype} are counted", "multiply other types, or leave prefer= out")
     if asked.reproducible is not None:
         from bilinear.runtime.same_bits import by_same_bits  # most calls need none of it
 

@@ -22,16 +22,7 @@ from bilinear.lowering.prepare import natural_inputs
 from bilinear.planner.cpu import Cpu
 from bilinear.planner.device import Device
 from bilinear.planner.plan import Plan
-from bilinear.planner.problem import (
-    BITWISE,
-    ENERGY,
-    TIME,
-    require_accuracy,
-    require_contention,
-    require_inputs,
-    require_preference,
-    require_reproducible,
-)
+from bilinear.planner.problem import BITWISE, require_accuracy, require_contention, require_inputs, require_reproducible
 from bilinear.runtime import devices_here
 from bilinear.runtime.accept import Casting
 from bilinear.runtime.arrays import NUMPY, Kind
@@ -162,7 +153,6 @@ class CallOptions(MatmulOptions, total=False):
     memory: int | str | None
     balance: Literal["static", "queue"]
     reproducible: Literal["bitwise"] | None
-    prefer: Literal["time", "energy"]
 
 
 class ProductOptions(TypedDict, total=False):
@@ -200,7 +190,6 @@ class Options(NamedTuple):
     conjugated: str = ""
     reproducible: str | None = None
     contention: str = COLOURS
-    prefer: str = TIME
 
     def as_named(self) -> Options:
         """These options with the algorithm that its name means now, unless the library multiplies, and the accuracy as Python's number."""
@@ -223,9 +212,6 @@ class Options(NamedTuple):
         is_auto = self.algorithm == "auto"
         asks = kind.on_gpu and (self.levels == "auto" if is_auto else self.levels != 0)
         device = devices_here.current_device() if asks else None
-        if self.prefer == ENERGY and device is None:
-            what = "no description of the GPU is known" if kind.on_gpu else "no watts of processors are counted"
-            raise fail("E822", what, "multiply on a GPU that `bilinear tune --keep` has described, or leave prefer= out")
         if is_auto or self.levels == 0:
             return self._replace(kind=kind, algorithm=None, levels=0, device=device, cpu=cpu)
         return self._replace(kind=kind, device=device)
@@ -257,7 +243,7 @@ class Options(NamedTuple):
 
         The accuracy is ignored.
         """
-        if kind.on_gpu or self.reproducible is not None or self.prefer != TIME or self.alpha != 1 or self.beta != 0:
+        if kind.on_gpu or self.reproducible is not None or self.alpha != 1 or self.beta != 0:
             return False
         return (self.plan is None and (self.algorithm == "auto" or self.levels == 0)) or uses_library()
 
@@ -265,8 +251,7 @@ class Options(NamedTuple):
     def is_unsaid(self) -> bool:
         """Whether `auto` is free to choose, for alpha * A * B that nothing is added to."""
         is_auto = self.algorithm == self.levels == "auto" and self.plan is None and self.inputs == "preserve" and self.tolerance is None
-        is_open = self.reproducible is None and self.prefer == TIME and not uses_library()
-        return bool(is_auto and is_open and self.alpha != 0 and self.beta == 0)
+        return bool(is_auto and self.alpha != 0 and self.beta == 0 and self.reproducible is None and not uses_library())
 
     @property
     def most_bytes(self) -> int | None:
@@ -286,7 +271,6 @@ class Options(NamedTuple):
             self.conjugated,
             self.reproducible,
             self.contention,
-            self.prefer,
             self.most_bytes,
             bool(self.alpha != 0),
             bool(self.beta != 0),
@@ -303,7 +287,7 @@ def check_levels(levels: object, algorithm: object) -> None:
 
 
 def check_options(options: Options, out: Array) -> None:
-    """Refuse options that have no meaning: E513, E514, E515, E519, E528, E543, E820, E822, and with a plan E544."""
+    """Refuse options that have no meaning: E513, E514, E515, E519, E528, E543, E820, and with a plan E544."""
     plan = options.plan
     require_inputs(options.inputs)
     check_levels(options.levels, options.algorithm if plan is None else None)
@@ -312,9 +296,6 @@ def check_options(options: Options, out: Array) -> None:
     if options.accuracy is not None and (plan is not None or options.algorithm != "auto"):
         what = "accuracy= chooses among plans, and the algorithm is named already"
         raise fail("E519", what, "leave it out; bilinear.plan(..., explain=True) shows the error of every plan")
-    if options.prefer != TIME:
-        algorithm, levels = (None if x == "auto" else x for x in (options.algorithm, options.levels))
-        require_preference(options.prefer, algorithm=algorithm, levels=levels, plan=plan, reproducible=options.reproducible)
     if options.reproducible is not None:
         require_reproducible(options.reproducible)
         if options._replace(alpha=1, beta=0, workspace=None, accuracy=None, kind=NUMPY, conjugated="") != Options(reproducible=BITWISE):

@@ -231,11 +231,11 @@ def asked_key(asked: Options) -> Key | None:
         or (value_of(USE_LIBRARY) is not None and uses_library())
         or type(inputs) is not str
         or type(accuracy) not in _ACCURACIES
-        or not type(asked.contention) is type(asked.prefer) is str
+        or type(asked.contention) is not str
     ):
         return None
     named, settled = algorithm if type(algorithm) is str else id(algorithm), None if plan is None else id(plan)
-    promised = asked.reproducible, asked.contention, asked.prefer
+    promised = asked.reproducible, asked.contention
     return named, levels, inputs, workspace, settled, accuracy, promised, alpha != 0, beta != 0, value_of(DEVICE)
 
 

@@ -35,7 +35,6 @@ from bilinear.planner.device_files import device_json, device_named, load_device
 from bilinear.planner.kept_plans import kept_description
 from bilinear.planner.library_points import CUBLAS, CUBLASLT, Measured
 from bilinear.planner.model import ProductWork, geometric_mean, is_aligned, library_seconds, product_seconds, profile_of, stage_seconds
-from bilinear.planner.plan import Plan
 from bilinear.planner.problem import Problem
 
 H200 = load_device("h200")
@@ -112,10 +111,6 @@ class Pretended(GpuBench):
         """Every round has a clock of its own."""
         return DigitTimes(*(seconds * (1.1, 1.0, 0.8)[number] for seconds in digit_times(case, self.device)))
 
-    def watts(self, plan: Plan) -> float | None:
-        """Each level takes 50 W less; this driver counts nothing of float64."""
-        return None if plan.problem.dtype == "float64" else 700.0 - 50 * len(plan.chosen.levels)
-
     def rounded(self, name: str, size: int) -> float | None:
         return rounded_time(name, size, self.device)
 
@@ -176,12 +171,10 @@ def tuned() -> tuple[Device, list[str]]:
 @pytest.mark.slow
 def test_tuning_finds_the_description_that_the_times_follow(tuned: tuple[Device, list[str]]) -> None:
     bench, (found, told) = Pretended(), tuned
-    assert told[:2] == ["0/8 kernels", "0/8 memory"] and len(told) == 27
-    begun = told.index("4/8 thin products of float32")
-    assert told[begun + 1] == "4/8 the library on thin products of float32, 50%" and told[-1] == "7/8 power"
+    assert told[:2] == ["0/7 kernels", "0/7 memory"] and len(told) == 26
+    begun = told.index("4/7 thin products of float32")
+    assert told[begun + 1] == "4/7 the library on thin products of float32, 50%" and told[-1] == "6/7 rounded products"
     assert (found.name, found.processors, found.memory, found.l2) == ("Pretended", H200.processors, H200.memory, H200.l2)
-    watts = {"library": 700, "classical": 650, "levels": 650, "digits": 700, "levels on digits": 650}
-    assert dict(found.watts) == {f"{kind} of float32": pytest.approx(value) for kind, value in watts.items()}
     assert found.bandwidth == pytest.approx(H200.bandwidth) and found.call == pytest.approx(H200.call)
     for dtype in ("float32", "float64"):
         known, measured = H200.rates(dtype), found.rates(dtype)

@@ -205,41 +205,6 @@ def test_an_unknown_device_is_the_library(ran: list[tuple[str, int]], monkeypatc
     assert not ran
 
 
-def test_energy_chooses_among_plans_that_are_about_as_fast(ran: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library takes 3 % longer than the fastest scheme, at a third of its watts."""
-    a, b, wanted = operands()
-    seconds = 1e-3 * (make_plan(Problem(N, N, N + 2), SLOW_LIBRARY).chosen.ms or 0.0)
-    rate = 2e-12 * N * N * (N + 2) / (1.03 * seconds - 1e-6 * SLOW_LIBRARY.launch)
-    rates = tuple((dtype, replace(own, library=((1.0, rate),), library_unaligned=1.0)) for dtype, own in SLOW_LIBRARY.elements)
-    near = replace(SLOW_LIBRARY, elements=rates, policy=replace(SLOW_LIBRARY.policy, least_gain=0.0, least_gain_plain=0.0))
-    counted = replace(near, watts=(("classical of float64", 600.0), ("library of float64", 200.0)))
-    monkeypatch.setattr(devices_here, "current_device", lambda: counted)
-    for prefer, runs in (("time", True), ("energy", False), ("time", True)):
-        ran.clear()
-        np.testing.assert_array_equal(bilinear.matmul(a, b, prefer=prefer), wanted)  # type: ignore[call-overload]
-        assert bool(ran) is runs
-    refused: list[tuple[str, dict[str, Any], Device | None]] = [
-        ("E822.*no watts of classical of float64", {}, near),
-        ("E822.*no description of the GPU", {}, None),
-        ("E822.*no watts of int64 and int64", {"dtype": int, "casting": "unsafe"}, counted),
-        ("E822.*algorithm= says already", {"algorithm": "winograd"}, counted),
-        ("E822.*levels= says already", {"levels": 0}, counted),
-        ("E822.*plan= says already", {"plan": make_plan(Problem(N, N, N + 2), near)}, counted),
-        ("E822.*reproducible= says already", {"reproducible": "bitwise"}, counted),
-        ("E822.*'speed' is unknown", {"prefer": "speed"}, counted),
-        ("E557.*prefer= has no meaning", {"gpus": 1}, counted),
-    ]
-    for code, options, device in refused:
-        monkeypatch.setattr(devices_here, "current_device", lambda device=device: device)
-        out = np.full_like(wanted, np.nan)
-        with pytest.raises(BilinearError, match=code):
-            bilinear.matmul(**{"a": a, "b": b, "out": None if "dtype" in options else out, "prefer": "energy"} | options)
-        assert np.isnan(out).all()
-    monkeypatch.undo()
-    with pytest.raises(BilinearError, match=r"E822.*no watts of processors"):
-        bilinear.matmul(a, b, prefer="energy")
-
-
 def test_numpy_arrays_stay_with_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices_here, "current_device", lambda: SLOW_LIBRARY)
     monkeypatch.setattr(run, "make_executor", lambda kind: pytest.fail("a schedule ran"))
