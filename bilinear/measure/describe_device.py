@@ -111,7 +111,6 @@ class GpuBench(ThinBench, DigitBench, RoundedBench):
         a, b, c = _operands((64, 64, 64), "float32")
         return self._seconds(lambda: matmul(a, b, c, algorithm="strassen", levels=1))
 
-
     def build(self, products: Sequence[tuple[Schedule, str, str]]) -> None:
         """Build the kernels of schedules for an element type and a tile, which are timed next, several at once."""
         own = [launch for schedule, dtype, tile in products for launch in schedule_to_launches(schedule, ELEMENTS[dtype], tile)]
