@@ -33,7 +33,6 @@ __device__ __forceinline__ bool is_aligned(const Real* space, Index along, Index
 }
 
 template <int LANES> __device__ __forceinline__ Lanes<LANES> load(const Real* from) { return *reinterpret_cast<const Lanes<LANES>*>(from); }
-
 template <int LANES> __device__ __forceinline__ void store(Real* to, const Lanes<LANES>& lanes) { *reinterpret_cast<Lanes<LANES>*>(to) = lanes; }
 
 // Add to factor times what is there; with factor = 0 that is not read.

@@ -108,10 +108,10 @@ template <Rows ROWS_ARE, int COUNT> __device__ __forceinline__ int inside(bool i
     return !is_row || left < 0 ? 0 : left < COUNT ? left : COUNT;
 }
 
-// Whether rows of this distance begin at multiples of 16 bytes, with neighbours side by side.
-__device__ __forceinline__ bool in_lanes(const Real* base, Index row, Index column)
+// Whether lines of this distance begin at multiples of 16 bytes, with neighbours side by side.
+__device__ __forceinline__ bool in_lanes(const Real* base, Index line, Index neighbour)
 {
-    return column == 1 && row % LANES == 0 && reinterpret_cast<unsigned long long>(base) % sizeof(Lanes) == 0;
+    return neighbour == 1 && line % LANES == 0 && reinterpret_cast<unsigned long long>(base) % sizeof(Lanes) == 0;
 }
 
 static_assert(STAGES * (SLICE_A + SLICE_B) == 9408, "slices are not what the launch takes shared memory for");
