@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import shutil
 import site
-import subprocess
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 
-from bilinear.codegen.cache import default_cache
+from bilinear.backends.shared_library import shared_library
 from bilinear.codegen.render import environment
-from bilinear.errors import fail
-from bilinear.reading import read_own
 from bilinear.runtime.standin import ADDRESSES, DTYPES, KEY, LEAST
 from bilinear.version import __version__
-from bilinear.writing import write_file
 
-FLAGS = "-std=gnu11", "-O2", "-fPIC", "-shared", "-pthread"
 LT = (
     "void *handle, void *how, const void *alpha, const void *a, void *at, const void *b, void *bt, const void *beta, const void *c, "
     "void *ct, void *d, void *dt, const void *algorithm, void *workspace, size_t bytes, void *stream"
@@ -89,40 +78,5 @@ def _names(parameters: str) -> str:
 
 
 def standin_library() -> Path:
-    """The place of the shared library, in the cache; it is built if it is not there as it was built. Raises `BilinearError` (E614)."""
-    text, kept = standin_source(), default_cache()
-    compiler = _compiler()
-    key = kept.key("standin", text, *compiler, *FLAGS)
-    entry = kept.get(key)
-    if entry is None:
-        kept.put(key, "", _built(text, compiler))
-        entry = kept.get(key)
-    assert entry is not None
-    folder = kept.folder or Path(tempfile.mkdtemp(prefix="bilinear-"))
-    place = folder / f"standin-{hashlib.sha256(entry[1]).hexdigest()[:32]}.so"
-    with suppress(OSError):
-        if read_own(place, len(entry[1])) == entry[1]:
-            return place
-    write_file(place, entry[1])
-    return place
-
-
-def _compiler() -> tuple[str, ...]:
-    """The command of a C compiler: CC, the system's, or that of the wheel `ziglang`."""
-    for name in (os.environ.get("CC", ""), "cc", "gcc", "clang"):
-        if name and shutil.which(name):
-            return (name,)
-    if find_spec("ziglang") is not None:
-        return sys.executable, "-m", "ziglang", "cc"
-    raise fail("E614", "there is no C compiler", "install gcc or clang, or `pip install ziglang`")
-
-
-def _built(text: str, compiler: tuple[str, ...]) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="bilinear-") as folder:
-        source, library = Path(folder, "standin.c"), Path(folder, "standin.so")
-        source.write_text(text, encoding="utf-8")
-        done = subprocess.run([*compiler, *FLAGS, str(source), "-o", str(library), "-ldl"], capture_output=True, text=True, check=False)
-        if done.returncode:
-            said = tuple(done.stderr.replace(folder, "").splitlines()[:5])
-            raise fail("E614", f"{compiler[0]} cannot build the stand-in for cuBLAS", "name another compiler by CC", notes=said)
-        return library.read_bytes()
+    """The place of the shared library, in the cache. Raises `BilinearError` (E614) if it cannot be built."""
+    return shared_library("standin", standin_source())

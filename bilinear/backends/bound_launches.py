@@ -79,6 +79,25 @@ MOST_DEPTH = 2**34
 
 
 @dataclass(frozen=True)
+class InC:
+    """A product as `templates/replay.c` issues it, which says what the numbers mean; `memory` are the arguments of its launches.
+
+    It allocates `workspace` bytes. Some need addresses at multiples of 16. `alive` is what the numbers point to.
+    """
+
+    numbers: tuple[int, ...]
+    memory: bytes
+    workspace: int = 0
+    is_aligned: bool = False
+    swaps: bool = False
+    alive: object = None
+
+
+MOST_BYTES, MOST_ARGUMENTS = 4096, 512
+"""The most bytes of arguments that C copies for a call, and arguments of a launch."""
+
+
+@dataclass(frozen=True)
 class MatrixPlace:
     """Where a matrix lies: `offset` bytes behind the base of number `base`, whose address a call knows. Strides are in bytes.
 
@@ -196,6 +215,18 @@ class BoundLaunches:
         else:
             self._changing.pack_into(arguments.memory, 0, *pointers, alpha, beta)
         return arguments
+
+    def in_c(self, alpha: Factor, beta: Factor) -> InC | None:
+        """These launches with these factors; None if some run at once, or are too many."""
+        memory = self._changing.pack(*(0 for _ in self._pointers), alpha, beta) + self._fixed
+        numbers = [len(self._pointers), *(x for i, own in enumerate(self._pointers) for x in (CELL * i, *own)), len(self._calls)]
+        for launch, arguments, _ in self._calls:
+            numbers += [*launch.args, len(arguments), *(self._cell_of[argument] for argument in arguments)]  # type: ignore[attr-defined]
+        is_at_once = any(stage.at_once and stage.end - stage.begin > 1 for stage in self._stages)
+        most = max((len(arguments) for _, arguments, _ in self._calls), default=0)
+        if self._is_complex or is_at_once or len(memory) > MOST_BYTES or most > MOST_ARGUMENTS:
+            return None
+        return InC(tuple(numbers), memory, alive=self)
 
 
 def run_alone(step: Step, _: BoundLaunches) -> None:

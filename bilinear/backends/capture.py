@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache, partial
 
+from bilinear.backends.bound_launches import CELL, MOST_ARGUMENTS, MOST_BYTES, InC
 from bilinear.errors import BilinearError, fail
 
 RELAXED = 2
@@ -45,7 +46,7 @@ def capturing_relaxed() -> Iterator[None]:
 
     Loading adds nothing to the graph and waits for no stream that is captured. CuPy does not bind the driver's function.
     """
-    driver = _driver()
+    driver = cuda_driver()
     if driver is None:
         yield
         return
@@ -58,13 +59,110 @@ def capturing_relaxed() -> Iterator[None]:
 
 
 @cache
-def _driver() -> ctypes.CDLL | None:
+def cuda_driver() -> ctypes.CDLL | None:
+    """The CUDA driver's library; None if it is not found."""
     for name in DRIVERS:
         try:
             return ctypes.CDLL(name)
         except OSError:
             continue
     return None
+
+
+class _KernelNode(ctypes.Structure):
+    """`CUDA_KERNEL_NODE_PARAMS_v2`."""
+
+    _fields_ = (
+        ("function", ctypes.c_void_p),
+        ("shape", ctypes.c_uint * 7),
+        ("parameters", ctypes.POINTER(ctypes.c_void_p)),
+        *((name, ctypes.c_void_p) for name in ("extra", "kernel", "context")),
+    )
+
+
+SPECIAL = 2, 4, 6, 7, 10
+"""`CUlaunchAttributeID`: what `cuLaunchKernel` cannot ask for, as clusters and programmatic launches."""
+
+
+def captured_launch(issue: Callable[[int, int, int], bool], use_stream: Callable[[int], bool]) -> InC | None:
+    """The one launch of a library's product as C repeats it, without the 6 to 9 us (on one host) in which the library chooses it again.
+
+    `issue` multiplies at the addresses of A, B and C on the stream that it is to use. It is captured twice, at other addresses, and the
+    arguments must differ exactly where these are. None for several launches, for memory of a graph, for arguments that hold more of an
+    address, and for a driver that does not tell the arguments' sizes (before CUDA 12.4).
+    """
+    import cupy
+
+    driver = cuda_driver()
+    if driver is None or not hasattr(driver, "cuFuncGetParamInfo"):
+        return None
+    memory = [cupy.empty((1, 512), "u1") for _ in "ABC"]  # nothing is read or written
+    before = [int(x.data.ptr) for x in memory]
+    after = [*before[1:], before[0]]
+    home = cupy.cuda.get_current_stream().ptr
+    with capturing_relaxed():
+        first, second = (_launch_at(driver, partial(issue, *own), use_stream, home) for own in (before, after))
+    if first is None or second is None or first[:3] != second[:3]:
+        return None
+    function, shape, offsets, arguments = first
+    pointers = []
+    for at in range(0, len(arguments), CELL):
+        old, new = (int.from_bytes(own[3][at : at + CELL], "little") for own in (first, second))
+        if old == new:
+            continue
+        if (old, new) not in zip(before, after, strict=True):
+            return None
+        pointers.append((at, before.index(old), 0))
+    if {base for _, base, _ in pointers} != {0, 1, 2} or len(arguments) > MOST_BYTES or len(offsets) > MOST_ARGUMENTS:
+        return None
+    numbers = [len(pointers), *(x for own in pointers for x in own), 1, function, *shape, len(offsets), *offsets]
+    return InC(tuple(numbers), arguments, is_aligned=True)
+
+
+def _launch_at(driver: ctypes.CDLL, issue: Callable[[], bool], use_stream: Callable[[int], bool], home: int) -> _Launch | None:
+    """The function, the grid, threads and shared bytes, where each argument lies, and all arguments, if exactly one kernel is captured."""
+    stream, graph, node, count = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
+    if driver.cuStreamCreate(ctypes.byref(stream), 1):
+        return None
+    try:
+        if not use_stream(stream.value or 0) or driver.cuStreamBeginCapture_v2(stream, RELAXED):
+            return None
+        is_issued = False
+        with suppress(Exception):  # of CuPy; the call itself will tell it
+            is_issued = issue()
+        if driver.cuStreamEndCapture(stream, ctypes.byref(graph)) or not graph.value:
+            return None
+        if driver.cuGraphGetNodes(graph, None, ctypes.byref(count)) or count.value != 1 or not is_issued:
+            return None
+        driver.cuGraphGetNodes(graph, ctypes.byref(node), ctypes.byref(count))
+        return _arguments_of(driver, node)
+    finally:
+        if graph.value:
+            driver.cuGraphDestroy(graph)
+        use_stream(home)  # before its own is no more
+        driver.cuStreamDestroy_v2(stream)
+
+
+def _arguments_of(driver: ctypes.CDLL, node: ctypes.c_void_p) -> _Launch | None:
+    kind, found, special = ctypes.c_int(), _KernelNode(), ctypes.create_string_buffer(64)
+    if driver.cuGraphNodeGetType(node, ctypes.byref(kind)) or kind.value or driver.cuGraphKernelNodeGetParams_v2(node, ctypes.byref(found)):
+        return None
+    is_special = (not driver.cuGraphKernelNodeGetAttribute(node, attribute, special) and any(special.raw) for attribute in SPECIAL)
+    function, offset, size = ctypes.c_void_p(found.function), ctypes.c_size_t(), ctypes.c_size_t()
+    if not function and found.kernel:
+        driver.cuKernelGetFunction(ctypes.byref(function), ctypes.c_void_p(found.kernel))
+    if not function.value or not found.parameters or any(is_special):
+        return None
+    offsets: list[int] = []
+    arguments = bytearray()
+    while not driver.cuFuncGetParamInfo(function, ctypes.c_size_t(len(offsets)), ctypes.byref(offset), ctypes.byref(size)):
+        offsets.append(len(arguments))
+        arguments += ctypes.string_at(found.parameters[len(offsets) - 1], size.value)
+        arguments += bytes(-len(arguments) % 16)
+    return function.value, tuple(found.shape), tuple(offsets), bytes(arguments)
+
+
+_Launch = tuple[int, tuple[int, ...], tuple[int, ...], bytes]
 
 
 def not_captured(why: str, hint: str) -> BilinearError:
@@ -141,7 +239,7 @@ def free() -> int:
         found += sum(map(torch.cuda.memory_reserved, devices))
         torch.cuda.empty_cache()
         found -= sum(map(torch.cuda.memory_reserved, devices))
-    driver = _driver()
+    driver = cuda_driver()
     if not cupy or driver is None:
         return found
     pool = cupy.get_default_memory_pool()

@@ -9,10 +9,12 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, lru_cache
 from threading import local
 
-from bilinear.backends.capture import memory_of_graph, not_captured
+from bilinear.backends.bound_launches import InC
+from bilinear.backends.capture import captured_launch, memory_of_graph, not_captured
 from bilinear.backends.cublas_lt import ALIGNMENT, MOST_KEPT, Launch, launch_of, loaded_library, proposed
 from bilinear.backends.factor import factor
 from bilinear.backends.gemm import Gemm, gemm_of
@@ -109,6 +111,27 @@ def _bound(gemm: Gemm, dtype: Dtype, device: int, lt: Launch | None) -> Multiply
     current = cupy.cuda.get_current_stream
     swaps, (first, second), (m, n, k), (lda, ldb, ldc) = gemm.swaps, gemm.operations, gemm.extents, gemm.leading
 
+    def in_c() -> InC | None:
+        """The kernel that runs for the usual factors and addresses at multiples of 16, for C to launch; None if it is not one launch."""
+        calls = _c_interface()
+        if lt is not None and lt.__self__.needed:  # type: ignore[attr-defined]  # its memory would not be found among the arguments
+            return None
+
+        handle, used = handle_on(device), [0]
+
+        def use(stream: int) -> bool:
+            used[0] = stream
+            return calls is not None and not calls["SetStream"](handle, stream)
+
+        def issue(a: int, b: int, c: int) -> bool:
+            if lt is not None:
+                return lt(handle, a, b, c, at_plain, at_plain + size, used[0])
+            assert calls is not None
+            return not calls[name](handle, first, second, m, n, k, at_plain, a, lda, b, ldb, at_plain + size, c, ldc)
+
+        found = captured_launch(issue, use)
+        return None if found is None else replace(found, swaps=swaps)
+
     def multiply(a: int, b: int, c: int, alpha: Factor, beta: Factor) -> None:
         factors = plain
         address = at_plain
@@ -126,6 +149,7 @@ def _bound(gemm: Gemm, dtype: Dtype, device: int, lt: Launch | None) -> Multiply
         except NotImplementedError:
             call_captured(name, handle, *arguments)
 
+    multiply.in_c = in_c  # type: ignore[attr-defined]
     return multiply
 
 

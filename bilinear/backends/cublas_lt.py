@@ -126,7 +126,7 @@ class _LtProduct:
         if not found.value:
             raise _RequestError("none found")
         _check(int.from_bytes(self._algorithm.raw[STATE], sys.byteorder))
-        self._needed = int.from_bytes(self._algorithm.raw[NEEDED], sys.byteorder)
+        self.needed = int.from_bytes(self._algorithm.raw[NEEDED], sys.byteorder)
 
     @cached_property
     def kernel(self) -> str:
@@ -147,12 +147,12 @@ class _LtProduct:
         first, second, result = self._layouts
         operands = alpha, a, first, b, second, beta, c, result, c, result
         try:
-            memory = _memory(self._needed) if self._needed else None
+            memory = _memory(self.needed) if self.needed else None
         except MemoryError as error:
-            log.debug("no workspace of %d bytes for cublasLt: %s", self._needed, error)
+            log.debug("no workspace of %d bytes for cublasLt: %s", self.needed, error)
             return False
         workspace = None if memory is None else memory.ptr
-        status = self._multiply(handle, self._descriptor, *operands, self._algorithm, workspace, self._needed, stream)
+        status = self._multiply(handle, self._descriptor, *operands, self._algorithm, workspace, self.needed, stream)
         if status:
             log.debug("cublasLt refuses to run the kernel that it proposed: status %d", status)
         return not status

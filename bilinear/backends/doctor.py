@@ -12,10 +12,11 @@ from importlib.util import find_spec
 import numpy as np
 
 from bilinear.backends.machine import cpu_name, description, driver_version, gpu_name, library_name
+from bilinear.backends.shared_library import module_compiler
 from bilinear.codegen.cache import default_cache
 from bilinear.codegen.cuda import nvrtc
 from bilinear.emulator import compiler_name, skip_reason
-from bilinear.errors import fail, install
+from bilinear.errors import BilinearError, fail, install
 from bilinear.planner.kept_plans import kept_cpu
 
 NO_FOLDER = "set BILINEAR_CACHE_DIR to a folder that can be written"
@@ -78,6 +79,7 @@ def examine() -> list[Ability]:
         *_description(),
         _unless(undescribed, "plan for the processors", lambda: f"a measured description of {cpu_name()}, {library_name()}", TUNE_CPU),
         _unless(skip_reason(), "execute CUDA C on the CPU (tests)", compiler_name, compiler),
+        _module_compiler(),
         _unless(unkept, "keep built kernels", lambda: f"{cache.folder}, {cache.size() / 2**20:.1f} MiB", NO_FOLDER),
         _package("look for schemes", "numba", "discover"),
     ]
@@ -94,6 +96,16 @@ def _package(what: str, name: str, extra: str) -> Ability:
         return Ability(what, True, f"{name} {version(name)}")
     except PackageNotFoundError:
         return Ability(what, False, f"{name} is not installed", install(extra))
+
+
+def _module_compiler() -> Ability:
+    """What builds the C that issues repeated calls; without it Python does."""
+    what = "repeat calls on a GPU in C"
+    try:
+        return Ability(what, True, module_compiler())
+    except BilinearError as error:
+        (told,) = error.diagnostics
+        return Ability(what, False, told.message, *told.hints)
 
 
 def _gpu() -> str:

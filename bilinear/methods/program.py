@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import ceil
 from typing import TypeVar, cast
 
-from bilinear.backends.bound_launches import BoundLaunches, MatrixPlace, Values, run_launches
+from bilinear.backends.bound_launches import BoundLaunches, InC, MatrixPlace, Values, run_launches
 from bilinear.backends.cublas import Multiply
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
 from bilinear.backends.factor import factor
@@ -99,6 +99,12 @@ class Program(ABC):
         if alpha == 1 and beta == 0:  # most calls; to make these numbers takes as long as three launches
             return self._usual_factors
         return factor("alpha", alpha, self._dtype), factor("beta", beta, self._dtype)
+
+    def in_c(self) -> InC | None:
+        """The launches for operands at multiples of 16 bytes and the usual factors, for C to issue; None if C cannot."""
+        is_other = self.lends or self._is_complex or type(self).__call__ is not Program.__call__
+        found = None if is_other else self.bound(True).in_c(*self._usual_factors)
+        return None if found is None else replace(found, is_aligned=True, swaps=self.swaps, workspace=self.workspace * self._dtype.itemsize)
 
     def bound(self, is_aligned: bool) -> BoundLaunches:
         """The launches for operands at multiples of 16 bytes, or at any address."""

@@ -222,11 +222,11 @@ def is_plain(torch: ModuleType, *arrays: Array) -> bool:
     for x in arrays:
         if isinstance(x, torch.Tensor) and (type(x) not in kinds or x.is_meta):
             return False
-    return not _watcher(torch)()
+    return not watcher(torch)()
 
 
 @cache
-def _watcher(torch: ModuleType) -> Callable[[], bool]:
+def watcher(torch: ModuleType) -> Callable[[], bool]:
     """What tells whether something that must see operators is active; always, in a release of PyTorch that does not say it."""
     core, tangents = torch._C, torch.autograd.forward_ad
     try:

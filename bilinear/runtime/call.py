@@ -20,6 +20,7 @@ from bilinear.runtime.magnitudes import check_tolerance_option
 from bilinear.runtime.multiply import multiply
 from bilinear.runtime.options import LEAST_EXTENT, Options, check_options, warn_unused
 from bilinear.runtime.repeat import MOST_REPEATS, Key, Repeat, asked_key, repeated
+from bilinear.runtime.replay import remember
 from bilinear.runtime.trials import is_open
 
 
@@ -51,7 +52,7 @@ class TensorRepeat:
     def __init__(self, torch: ModuleType, repeat: Repeat, result: Array) -> None:
         from cupy.cuda import runtime
 
-        self._torch, self._repeat = torch, repeat
+        self._torch, self.repeat = torch, repeat
         self._shape, self._dtype, self._device = tuple(result.shape), result.dtype, result.device
         self._index, self._here, self._is_captured = result.device.index, runtime.getDevice, runtime.streamIsCapturing
         raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # the public function makes an object each time
@@ -62,7 +63,7 @@ class TensorRepeat:
 
         That is so on another current device, while the stream is captured, if tensors may overlap, or if memory is short.
         """
-        torch, repeat = self._torch, self._repeat
+        torch, repeat = self._torch, self.repeat
         handle = self._stream(self._index)
         left, right, target = a.data_ptr(), b.data_ptr(), 0 if out is None else out.data_ptr()
         if self._here() != self._index or self._is_captured(handle) or repeat.may_overlap(left, right, target):
@@ -125,7 +126,12 @@ def found_again(torch: ModuleType, a: Array, b: Array, out: Array, asked: Option
     found = _repeats.get(key)
     if found is None:
         return key, None
-    return None, None if found[0] is None else found[0](a, b, out, asked.alpha, asked.beta)
+    run = found[0]
+    result = None if run is None else run(a, b, out, asked.alpha, asked.beta)
+    own = getattr(run, "__self__", None)
+    if result is not None and isinstance(own, TensorRepeat) and own.repeat.offers:
+        remember(a, b, out, asked, own.repeat, torch)
+    return None, result
 
 
 def keep_pytorchs(torch: ModuleType, key: Key, a: Array, b: Array, asked: Options) -> None:

@@ -16,6 +16,7 @@ from bilinear.runtime.budgets import Workspace
 from bilinear.runtime.call import matmul_tensors, multiply_anew
 from bilinear.runtime.options import Accuracy, CallOptions, Named, Options
 from bilinear.runtime.repeat import Repeat, repeated
+from bilinear.runtime.replay import asked_of, remember, replays
 
 if TYPE_CHECKING:
     import numpy as np
@@ -202,6 +203,11 @@ def matmul(
             raise fail("E538", "a prepared operand has its type already", "leave dtype= and casting= out")
         return in_types(lambda given, target: matmul(given[0], given[1], target, **options), (a, b), out, dtype, casting)
     torch = torch_of(a, b, out) if "torch" in sys.modules else None
+    if (torch is None or not torch.compiler.is_compiling()) and replays.again is not None:
+        limits = workspace, tolerance, plan, accuracy, reproducible, contention
+        result = replays.again((a, b, out, stream, modulus, gpus, memory, balance, alpha, beta, algorithm, levels, inputs, *limits))
+        if result is not NotImplemented:
+            return result
     asked = Options(
         alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy, reproducible=reproducible, contention=contention
     )
@@ -212,6 +218,10 @@ def matmul(
         return recorded(a, b, out, asked, stream)
     if algorithm != "auto" or accuracy is not None:
         asked = asked.as_named()
+        if replays.again is not None and not is_seen and all(x is None for x in (gpus, memory, modulus, stream)) and balance == "static":
+            result = replays.again(asked_of(a, b, out, asked))
+            if result is not NotImplemented:
+                return result
     if reproducible is not None and modulus is not None:
         raise fail("E820", "products modulo p are exact in any case, and take no reproducible=", "leave it out")
     if contention != "colours" and not gpus is memory is modulus is None:
@@ -228,6 +238,8 @@ def matmul(
         if repeat is not None:
             result = repeat.run(a, b, out, alpha, beta) if stream is None else _on(stream, repeat, a, b, out, asked)
             if result is not None:
+                if repeat.offers and stream is None:
+                    remember(a, b, out, asked, repeat)
                 return result
     if isinstance(a, Kept) or isinstance(b, Kept):
         return _by_kept(a, b, out, asked, stream)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 from math import prod
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from bilinear.backends.bound_launches import InC
 from bilinear.backends.caches import keep
 from bilinear.backends.capture import LARGE, fitting, is_captured
 from bilinear.backends.executor import Stopped, execute, parts_of, run_parts
@@ -47,6 +49,8 @@ class Repeat:
     is_launched = True
     """Whether a call is launches and nothing else."""
     writes_inputs = False
+    offers = 64
+    """How often it is still offered to C, which drops it for others, and never answers for some addresses."""
 
     def __init__(self, module: ModuleType, decision: Decision, layouts: Operands, workspace: int = 0) -> None:
         self._module, self._empty = module, module.empty
@@ -61,6 +65,16 @@ class Repeat:
     def launch(self, left: int, right: int, target: int, alpha: Factor, beta: Factor, workspace: int) -> None:
         """Launch by addresses on CuPy's current stream, with `workspace` bytes at an address. Raises before anything is written."""
         raise NotImplementedError
+
+    @cached_property
+    def in_c(self) -> InC | None:
+        """The same with the usual factors, for C to issue; None if C cannot."""
+        return None
+
+    @property
+    def reaches(self) -> tuple[int, int, int, int]:
+        """The distances of A and C, and of B and C, above the first and below the second of which they may share bytes."""
+        return *self._left, *self._right
 
     def may_overlap(self, left: int, right: int, target: int) -> bool:
         """Whether an array that is written may overlap another one at these addresses. A target of 0 is a new result."""
@@ -109,6 +123,12 @@ class LibraryRepeat(Repeat):
             self._multiply(left, right, target, alpha, beta, workspace)
         else:
             self._multiply(left, right, target, alpha, beta)
+
+    @cached_property
+    def in_c(self) -> InC | None:
+        """The same with the usual factors, for C to issue; None if C cannot."""
+        made = getattr(self._multiply, "in_c", None)  # some are launched otherwise
+        return None if made is None or self.workspace >= LARGE else made()
 
 
 class CupyRepeat(Repeat):
@@ -185,6 +205,14 @@ class PlacementRepeat(Repeat):
         ready = self._bound.ready(bases, *factors, self._executor.stream() if stream is None else stream)
         call = partial(self._call, bases, factors)
         run_parts(self._placement, self._parts, ready, lambda done: Stopped(self._executor, self._placement, call(), None, done))
+
+    @cached_property
+    def in_c(self) -> InC | None:
+        """The same with the usual factors, for C to issue; None if C cannot, or if A and B would have to be restored after an error."""
+        if self._bound is None or self.writes_inputs or self.workspace >= LARGE:
+            return None
+        found = self._bound.in_c(self._one, self._zero)
+        return None if found is None else replace(found, workspace=self.workspace)
 
     def _call(self, bases: tuple[int, ...], factors: tuple[Factor, Factor]) -> Call:
         a, b, c = map(Matrix, bases[:3], self._layouts)

@@ -16,6 +16,7 @@ import pytest
 from shell import Shell
 
 from bilinear.artifact import preload
+from bilinear.backends import shared_library
 from bilinear.codegen.cache import Cache
 from bilinear.errors import BilinearError
 from bilinear.methods.planning import same_bits_plan
@@ -91,11 +92,11 @@ def test_each_of_two_copies_gets_its_own_handles(folder: Path, tmp_path: Path) -
 
 def test_the_text_compiles_without_a_warning(tmp_path: Path) -> None:
     (tmp_path / "standin.c").write_text(preload.standin_source())
-    subprocess.run([*STRICT, *preload.FLAGS, str(tmp_path / "standin.c"), "-o", str(tmp_path / "standin.so")], check=True)
+    subprocess.run([*STRICT, *shared_library.FLAGS, str(tmp_path / "standin.c"), "-o", str(tmp_path / "standin.so")], check=True)
 
 
 def test_a_library_that_was_changed_is_built_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(preload, "default_cache", lambda: Cache(tmp_path))  # not the one whose library other processes have loaded
+    monkeypatch.setattr(shared_library, "default_cache", lambda: Cache(tmp_path))  # not the one whose library other processes have loaded
     place = preload.standin_library()
     whole = place.read_bytes()
     place.write_bytes(whole[:-1] + b"x")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import product
@@ -25,6 +26,8 @@ from bilinear.planner.device import LibraryRules
 from bilinear.planner.plan import Panel
 from bilinear.planner.scheduled import Scheduled
 from bilinear.planner.ways import hashes
+from bilinear.runtime import replay
+from bilinear.runtime.replay import replays
 
 pytestmark = pytest.mark.gpu
 
@@ -445,3 +448,35 @@ def test_what_calls_keep_is_given_back_and_results_stay() -> None:
     held = pool.total_bytes()
     assert bilinear.free() == held - pool.total_bytes() > 0
     assert pool.total_bytes() >= x.nbytes + c.nbytes and bool((c == 1024).all())
+
+
+def test_what_c_repeats_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """C's calls, after Python's, of the library, thin tiles and schedules, in both orders, into `out` and new arrays, on two streams."""
+    import cupy
+
+    replay._begin()
+    deadline = time.monotonic() + 60
+    while replays.again is None and not replays.is_refused and time.monotonic() < deadline:
+        time.sleep(0.1)
+    again, answered = replays.again, []
+    if again is None:
+        pytest.skip("C cannot be built here")
+
+    def noted(given: tuple[object, ...]) -> Any:
+        found = again(given)
+        answered.append(found is not NotImplemented)
+        return found
+
+    monkeypatch.setattr(replays, "again", noted)
+    generator = np.random.default_rng(9)
+    options: list[dict[str, Any]] = [{}, {"algorithm": bilinear.load("winograd"), "levels": 1}]
+    shapes = (64, 64, 64), (257, 129, 65), (512, 384, 640), (4096, 3, 128), (1024, 1024, 1024), (96, 1000, 40)
+    for (m, k, n), dtype, order, asked in product(shapes, ("float32", "float64"), ("CC", "FC", "CF"), options):
+        x, y = generator.integers(-4, 5, (m, k)).astype(float), generator.integers(-4, 5, (k, n)).astype(float)
+        a, b = (cupy.asarray(whole.astype(dtype), order=o) for whole, o in zip((x, y), order, strict=True))
+        for given, call in product((True, False), range(5)):
+            with cupy.cuda.Stream(non_blocking=True) if call == 4 else cupy.cuda.Stream.null:
+                out = cupy.full((m, n), -7, dtype) if given else None
+                found = cupy.asnumpy(bilinear.matmul(a, b, out, **asked))
+            np.testing.assert_array_equal(found, x @ y, f"{m} x {k} x {n} {dtype} {order}, call {call}")
+    assert sum(answered) > len(answered) // 4

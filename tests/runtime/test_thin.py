@@ -423,7 +423,7 @@ def test_a_kernel_with_more_shared_memory_than_the_gpu_has_is_refused(monkeypatc
         modes.append(mode._obj.value)
         mode._obj.value = 0
 
-    monkeypatch.setattr(capture, "_driver", lambda: SimpleNamespace(cuThreadExchangeStreamCaptureMode=exchange))
+    monkeypatch.setattr(capture, "cuda_driver", lambda: SimpleNamespace(cuThreadExchangeStreamCaptureMode=exchange))
     with pytest.raises(BilinearError, match=r"E531.*thin needs 172032 bytes of shared memory"):
         loaded_kernels.load_function(b"", "thin", 172_032)
     assert modes == [capture.RELAXED, 0], "a kernel is loaded in the relaxed mode of capture, and the thread has its own mode afterwards"

@@ -606,7 +606,7 @@ def test_what_calls_keep_is_given_back_on_each_gpu_in_use(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     monkeypatch.setattr(capture, "is_captured", lambda: captured[0])
     driver = SimpleNamespace(cuDevicePrimaryCtxGetState=is_used, cuDeviceGraphMemTrim=trimmed.append)
-    monkeypatch.setattr(capture, "_driver", lambda: driver)
+    monkeypatch.setattr(capture, "cuda_driver", lambda: driver)
     assert bilinear.free() == 280 + 30 + 900
     assert (pool.held, pool.is_pinned_held, trimmed) == ([20, 20], False, [0, 1])
     captured[0] = True
