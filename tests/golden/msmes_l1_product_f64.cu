@@ -88,9 +88,10 @@ struct Copies {
 #ifdef __CUDA_ARCH__
     template <int COUNT> __device__ __forceinline__ void start(Place to, const Real* from, int inside, int = 0)
     {
+        const unsigned at = to;
         const int bytes = int(sizeof(Real)) * inside;
-        if (COUNT == LANES) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory");
-        else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" :: "r"(to), "l"(from), "n"(sizeof(Real)), "r"(bytes) : "memory");
+        if (COUNT == LANES) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(at), "l"(from), "r"(bytes) : "memory");
+        else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" :: "r"(at), "l"(from), "n"(sizeof(Real)), "r"(bytes) : "memory");
     }
     __device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
     __device__ __forceinline__ void wait() { asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory"); }
