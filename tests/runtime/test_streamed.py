@@ -215,9 +215,9 @@ def test_extents_of_blocks() -> None:
 class HostThreads(StreamThreads):
     """The streams of threads, whose work is done at once on the host."""
 
-    def __init__(self, fails_at: int = -1, seconds: float = 0.0) -> None:
+    def __init__(self, fails_at: int = -1) -> None:
         super().__init__()
-        self.products, self.fails_at, self.seconds, self.drained = 0, fails_at, seconds, False
+        self.products, self.fails_at, self.drained, self.waits_for = 0, fails_at, False, list[HostThreads]()
 
     def allocate(self, elements: int) -> Any:
         return np.full(elements, np.nan)
@@ -231,7 +231,8 @@ class HostThreads(StreamThreads):
     def product(self, a: Any, b: Any, c: Any, shape: Any, factors: Any, inputs: str) -> None:
         (m, k, n), (alpha, beta) = shape, factors
         self.products += 1
-        sleep(self.seconds)
+        while self.waits_for and sum(other.products for other in self.waits_for) <= 90:
+            sleep(0.001)
         if self.products == self.fails_at:
             raise MemoryError("no workspace")
         target = c[: m * n].reshape(m, n)
@@ -259,11 +260,12 @@ def test_threads_multiply() -> None:
 
 @pytest.mark.parametrize("slowed", [0, 1, 2])
 def test_blocks_move_from_a_slow_gpu_and_bits_do_not(slowed: int) -> None:
-    """Blocks of C of several products, whose order counts for floating-point numbers."""
+    """Blocks of C of several products, whose order counts for floating-point numbers. A queue's others end before the slow one."""
     a, b = (np.random.default_rng(seed).standard_normal((96, 96)) for seed in (1, 2))
     plan, found, computed = StreamPlan((96, 96, 96), (16, 32, 16), 8, 3, 10**6), [], []
     for by_queue in (False, True):
-        devices = [HostThreads(seconds=0.03 if gpu == slowed else 0.001) for gpu in range(3)]
+        devices = [HostThreads() for _ in range(3)]
+        devices[slowed].waits_for = [device for device in devices if by_queue and device is not devices[slowed]]
         found.append(np.full((96, 96), np.nan))
         run_streamed(plan, devices, (a, b, found[-1]), (1, 0), by_queue=by_queue)
         computed.append([device.products for device in devices])
