@@ -8,14 +8,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from bilinear.errors import StageError, fail
 from bilinear.ir.element import Element, IntegerElement
 from bilinear.ir.kernel import Grid
-from bilinear.ir.launch import Launch, PlainLaunch
 from bilinear.ir.matrix import Array, Factor
 from bilinear.ir.placement import Placement
+
+if TYPE_CHECKING:  # which stays out of what a first plan imports
+    from bilinear.ir.launch import Launch, PlainLaunch
 
 MOST_STREAMS = 16
 """Streams that the launches of a stage are dealt to in turn; each needs an event and two waits of every stage."""
