@@ -85,7 +85,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return seen
 
 
-@each(
+@pytest.mark.parametrize(
     ("axes", "shapes"),
     [
         ((0, 0), ((6, 4, 4), (6, 4, 4))),
