@@ -22,8 +22,7 @@ from bilinear.ir.schedule import Block
 from bilinear.lowering.prepare import prepare
 
 KINDS = ("normal", "uniform", "positive")
-ROWS = 16
-"""Rows of C that are compared in long double, which is slow."""
+ROWS = 16  # Rows of C that are compared in long double, which is slow.
 
 
 def draw(kind: str, shape: tuple[int, int], generator: np.random.Generator) -> Any:

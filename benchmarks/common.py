@@ -24,8 +24,7 @@ from bilinear.measure.bench_library import library_calls, machine
 from bilinear.planner.plan import Candidate
 from bilinear.reporting.bench_page import bench_row
 
-__all__ = ["Call", "interleaved", "median", "orders", "queued"]
-"""Of other modules, for scripts."""
+__all__ = ["Call", "interleaved", "median", "orders", "queued"]  # Of other modules, for scripts.
 
 
 def running(candidate: Candidate, **fields: Any) -> Candidate:

@@ -35,8 +35,7 @@ PRODUCTS = {
 DEEP = ("pairs", *(name for name in (*PRODUCTS["float32"], *PRODUCTS["float64"]) if name.startswith("residues")))
 """Products that have levels above or inside."""
 LEGEND = (("library", "libraries", 0), ("own", "schemes in the type itself", 82), ("digits", "digits, residues", 270))
-CHARACTER, SPACE = 7.3, 4
-"""The width of a character, about, and the space before and after a name."""
+CHARACTER, SPACE = 7.3, 4  # The width of a character, about, and the space before and after a name.
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM, PANEL, GAP = 860, 440, 62, 84, 366, 338, 84
 
 

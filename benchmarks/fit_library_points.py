@@ -35,8 +35,7 @@ LEAST_US = 30.0
 EVERY = 4
 """With all of them predicted times are off by 6.9 and 10.3 % in the median, with one in four by 8.7 and 12.1 %."""
 COLUMNS = ("m", "n", "k", "order", "small", "large", "cublas", "cublaslt")
-CLEARLY = 35.0
-"""Of the long points that are left out those are counted at which both calls take longer."""
+CLEARLY = 35.0  # Of the long points that are left out those are counted at which both calls take longer.
 BANDS = ((0.0, 6.0), (6.0, 20.0), (20.0, 1e9))
 """Microseconds of the faster call, for the table of points that are left out one by one."""
 

@@ -22,11 +22,9 @@ SIZES = 2048, 4096, 8192, 16384
 DTYPES = "float32", "float64"
 MOST_LIBRARY_MS = 60.0
 """The library's time at the largest size: a demonstration takes some twenty multiplies, and lasts seconds."""
-SHARE = 0.5
-"""The part of the device's memory that A, B, C, the library's result and the workspace may take."""
+SHARE = 0.5  # The part of the device's memory that A, B, C, the library's result and the workspace may take.
 EFFORT = Effort(rounds=5, problem_ms=3000.0, launches=False)
-EXAMPLE = "h200"
-"""The device of the report if there is no GPU."""
+EXAMPLE = "h200"  # The device of the report if there is no GPU.
 
 
 def gain(device: Device) -> list[str]:

@@ -21,8 +21,7 @@ from common import Call, by_clock, interleaved, median, need_gpu, parser_of, sav
 import bilinear
 from bilinear.planner.problem import CLASSES
 
-ROWS = 64
-"""Rows of the result that are compared with a product in a wider type."""
+ROWS = 64  # Rows of the result that are compared with a product in a wider type.
 
 
 def ways(a: Any, c: Any, names: list[str]) -> dict[str, Call]:

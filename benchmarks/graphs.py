@@ -33,14 +33,11 @@ from bilinear.runtime.devices_here import current_device
 from bilinear.runtime.operands import layouts_of
 
 IN_A_GRAPH, ROUNDS, CLOCK_ROUNDS = 20, 9, 5
-LONG_TERMS = 2e9
-"""From so many terms on a graph holds `FEW` calls."""
+LONG_TERMS = 2e9  # From so many terms on a graph holds `FEW` calls.
 FEW = 3
 MOST_TERMS, MOST_ELEMENTS = 7e10, 2**28
-LEAST_US = 8.0
-"""Below this a product is as long as its launch, and counted apart."""
-CLOCK_MS, MOST_IN_A_ROW = 2.0, 100
-"""By the user's clock calls follow each other for so long."""
+LEAST_US = 8.0  # Below this a product is as long as its launch, and counted apart.
+CLOCK_MS, MOST_IN_A_ROW = 2.0, 100  # By the user's clock calls follow each other for so long.
 SAVED_EVERY = 10.0
 BARS = (
     ("above 8 us", "alone_us", "least", 0.95),
@@ -49,8 +46,7 @@ BARS = (
     ("above 20 us", "clock_us", "mean", 1.3),
 )
 """Of a kind of shapes, in graphs or outside by the user's clock, the least gain or the geometric mean, and what it must be."""
-Case = tuple[Shape, str, str]
-"""(m, k, n), the orders of A and B, and the type."""
+Case = tuple[Shape, str, str]  # (m, k, n), the orders of A and B, and the type.
 SQUARES: tuple[Case, ...] = tuple(((n, n, n), "CC", dtype) for dtype in ("float32", "float64") for n in (2048, 4096, 8192))
 Row = dict[str, Any]
 

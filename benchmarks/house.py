@@ -20,8 +20,7 @@ PAGE = ROOT / "docs" / "architecture.md"
 WIDTH, ROW, TOP = 1000, 25, 84
 NAME, WORDS, FILE, CALL = 44, 164, 806, 924
 """Where the names of rooms begin, where what they do begins, and the middles of the columns of one file and of one call."""
-FOLDERS = "resources"
-"""The first of the layers below the rooms, which are modules."""
+FOLDERS = "resources"  # The first of the layers below the rooms, which are modules.
 
 
 @dataclass(frozen=True)

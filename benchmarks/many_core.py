@@ -20,8 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-LEVELS = 3
-"""Of the counts."""
+LEVELS = 3  # Of the counts.
 BLOCKS = 2**LEVELS
 NAMES = {"s_mm": "S-MM", "r_s_mm": "R-S-MM", "w_mm": "W-MM"}
 

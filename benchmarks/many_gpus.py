@@ -41,8 +41,7 @@ LARGEST, SEED, VECTORS, STRIPE = 2, 7, 2, 2048
 TIMEOUT = 60.0
 Call = Callable[[], Array]
 Configuration = dict[str, Any]
-Lie = tuple[Spread, ...]
-"""How A, B and C lie."""
+Lie = tuple[Spread, ...]  # How A, B and C lie.
 OURS: dict[str, Configuration] = {
     "2d x library": {"local_levels": 0},
     "2d x own": {"own": True},

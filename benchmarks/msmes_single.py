@@ -23,12 +23,10 @@ from bilinear.planner.plan import Plan
 SIZES = (512, 640, 768, 896, 1024, 1152, 1280, 1536, 1792, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192, 12288)
 LEVELS = (1, 2, 3)
 ROUNDS, REPEATS = 5, 2
-MOVED = 8192
-"""The size for which pages move."""
+MOVED = 8192  # The size for which pages move.
 LARGE, SHARE = 12288, 0.6
 """The size that does not fit, and the part of its operands for which memory is left."""
-PATIENCE = 10.0
-"""Seconds after which no further multiply is tried with too little memory."""
+PATIENCE = 10.0  # Seconds after which no further multiply is tried with too little memory.
 Row = dict[str, Any]
 
 

@@ -30,8 +30,7 @@ from bilinear.runtime.options import Accuracy, Options
 from bilinear.runtime.streamed import LINK, plan_streamed
 
 stream_cupy: Any = Later("bilinear.backends.stream_cupy")
-LARGEST = 2
-"""Integers in A and B: float32 holds the sums of up to four million products."""
+LARGEST = 2  # Integers in A and B: float32 holds the sums of up to four million products.
 ROWS, COLUMNS = 32, 256
 THREADS = 16
 BANK = 2**24

@@ -21,8 +21,7 @@ from bilinear.reporting import play
 
 TOP, DEPTH, BELOW = 92, 204, 54
 """Where the first panel begins, how high a panel is, and the room below it for the sizes and the title of the next one."""
-PANEL, LEFT, GAP = 350, 50, 60
-"""The width of a panel, where the first one begins, and what is between two."""
+PANEL, LEFT, GAP = 350, 50, 60  # The width of a panel, where the first one begins, and what is between two.
 LOW, HIGH, STEP = 0.5, 4.0, 0.5
 SIZES = (2048, 4096, 8192, 16384, 32768)
 SERIES = ((("preserve", None), "memory", "memory unlimited"), (("restore", 0.0), "nothing", "nothing allocated: in place, inputs restored"))

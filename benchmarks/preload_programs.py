@@ -28,10 +28,8 @@ RANDOM: tuple[tuple[Any, ...], ...] = (
     ("random", "small", "2000", {"BILINEAR_LEAST": "1"}),
     ("random", "large", "400", {}),
 )
-SECONDS = 25.0
-"""What a run of random calls may take; it tells how many there were."""
-BLOCK = 1024
-"""The columns that an LU leaves to cuSOLVER and to trsm."""
+SECONDS = 25.0  # What a run of random calls may take; it tells how many there were.
+BLOCK = 1024  # The columns that an LU leaves to cuSOLVER and to trsm.
 
 
 def lu(dtype: str, size: int) -> dict[str, object]:

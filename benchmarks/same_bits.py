@@ -35,8 +35,7 @@ PROBLEMS, CASES, SHOWN, MORE = 8, 6, 40, 1.06
 TYPES = "float64", "float64", "float32", "float32", "float16", "bfloat16", "complex64", "complex128"
 PLACES = "array", "array", "array", "torch", "graph", "graph", "graph of torch", "gpus"
 LAYOUTS = "rows", "columns", "padded", "apart", "backwards"
-DECADES = 50
-"""Powers of two above and below 1 that make 30 decades."""
+DECADES = 50  # Powers of two above and below 1 that make 30 decades.
 SMALL = [(16,) * 3, (64,) * 3, (256,) * 3, (1, 4096, 4096), (16, 4096, 4096), (4096, 4096, 1), (4096, 16, 4096), (64, 4096, 64)]
 
 

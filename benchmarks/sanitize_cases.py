@@ -23,12 +23,9 @@ from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.launches import triangle_multiply_of
 from bilinear.methods.thin.choice import Thin, is_turned, thin_of
 
-SHAPE = (70, 66, 74)
-"""Even, for plain blocks: one tile of most kernels, and a part of a second one."""
-UNEVEN = (131, 67, 141)
-"""For strips, and for copies that are not whole."""
-WARPS = "compute_80"
-"""The architecture whose products of digits are computed by warps."""
+SHAPE = (70, 66, 74)  # Even, for plain blocks: one tile of most kernels, and a part of a second one.
+UNEVEN = (131, 67, 141)  # For strips, and for copies that are not whole.
+WARPS = "compute_80"  # The architecture whose products of digits are computed by warps.
 
 
 @dataclass(frozen=True)

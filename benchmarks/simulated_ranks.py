@@ -11,10 +11,8 @@ from math import prod
 from bilinear.distributed.chain import Machine, sums
 from bilinear.distributed.rank_plan import RankPlan, ends_result
 
-Message = tuple[int, int, float]
-"""Source, target, bytes."""
-COMPUTED = -1
-"""In an event, in place of a message: a task is done."""
+Message = tuple[int, int, float]  # Source, target, bytes.
+COMPUTED = -1  # In an event, in place of a message: a task is done.
 
 
 def simulate(plan: RankPlan, machine: Machine) -> float:

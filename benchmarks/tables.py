@@ -20,8 +20,7 @@ BYTES = {"float32": 4, "float64": 8}
 
 NAMED_SHOWN = {(10**7, 8, 8), (10**7, 16, 16), (20480, 20480, 2), (20480, 20480, 16), (8, 10**7, 8), (16, 10**7, 16)}
 """The named thin products on the page; the results have more."""
-LIBRARY = "library", "cublas", "cublaslt"
-"""The names of plans that are one call of the library."""
+LIBRARY = "library", "cublas", "cublaslt"  # The names of plans that are one call of the library.
 
 
 def best(result: dict[str, Any]) -> str:

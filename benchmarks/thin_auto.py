@@ -43,8 +43,7 @@ COPY_SHARE, PEAK = 0.8, 60.0
 """The share of a copy's bandwidth that is asked for. A product is bound by memory if so many TFLOP/s take less time than its bytes."""
 MAY_GAIN, TARGET = 1.2, "sm_90"
 """A tile may be chosen if it is predicted to take less than this, times the library's time by shape alone; what kernels are built for."""
-LEAST_US = 20.0
-"""Below this a product is as long as its launch, and not counted in the summary."""
+LEAST_US = 20.0  # Below this a product is as long as its launch, and not counted in the summary.
 NAMED: tuple[tuple[str, Shape], ...] = (
     *((f"TSM2L, k = n = {n}", (m, n, n)) for m in (10**7, 10**6) for n in (8, 16)),
     *((f"TSM2R, n = {n}", (20480, 20480, n)) for n in (2, 4, 8, 16)),

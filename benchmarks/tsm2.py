@@ -214,8 +214,7 @@ def candidates(element: Element, variant: str, n: int, k: int, tcfs: tuple[int, 
     ]
 
 
-MOST_REGISTERS = 255
-"""Of a thread; more values would be spilled to memory."""
+MOST_REGISTERS = 255  # Of a thread; more values would be spilled to memory.
 
 
 def launch_arguments(a: Any, b: Any, c: Any, beta: Any) -> tuple[Any, ...]:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["matmul"]
 
-KINDS = "iufc"
-"""NumPy's letters of the element types that are multiplied."""
+KINDS = "iufc"  # NumPy's letters of the element types that are multiplied.
 
 
 def __dir__() -> list[str]:

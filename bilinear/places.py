@@ -14,10 +14,8 @@ from bilinear.reading import read_bounded, was_read
 
 MANIFEST = "manifest.json"
 FORMAT = "bilinear-manifest/1"
-MOST_BYTES = 64 * 2**20
-"""The largest size of a file in an output folder."""
-MOST_TOLD = 5
-"""The most foreign files that a message names."""
+MOST_BYTES = 64 * 2**20  # The largest size of a file in an output folder.
+MOST_TOLD = 5  # The most foreign files that a message names.
 ELSEWHERE = "choose another folder by output="
 
 

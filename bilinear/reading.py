@@ -11,8 +11,7 @@ from stat import S_ISDIR, S_ISREG
 from typing import BinaryIO
 from unicodedata import normalize
 
-MOST_BYTES = 4 * 2**20
-"""The default size limit of a file, in bytes."""
+MOST_BYTES = 4 * 2**20  # The default size limit of a file, in bytes.
 
 SIGNS: dict[int, str] = {
     **dict.fromkeys((0x2212, 0x2010, 0x2011, 0x2012, 0x2013, 0x2014, 0xFE63, 0xFF0D), "-"),

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-MOST = 10_000
-"""The most characters of a printed line."""
-WIDEST = 10
-"""The length of the longest escape."""
+MOST = 10_000  # The most characters of a printed line.
+WIDEST = 10  # The length of the longest escape.
 _BLANK = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef"
 """Characters that Python calls printable but that no font shows."""
 _UNSEEN = re.compile(f"[{_BLANK}]")

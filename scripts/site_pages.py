@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-ALWAYS = "CHANGELOG.md", "CONTRIBUTING.md"
-"""Files outside docs/ that have a page, linked to or not."""
+ALWAYS = "CHANGELOG.md", "CONTRIBUTING.md"  # Files outside docs/ that have a page, linked to or not.
 LISTED = ".bl", ".py", ".toml"
 """Files outside docs/ that have a page with a listing; others, such as results, are copied."""
 ELSEWHERE = {"README.md": "index.md", "README.md#speed": "results.md"}
@@ -85,8 +84,7 @@ SHOWN = {
     "preload": "It prints a place in the cache ([preload.md](how-to/preload.md)).",
     "bench": "It needs a GPU. [benchmarking.md](benchmarking.md) shows what it prints.",
 }
-LARGEST_SIDE = 8
-"""Every format up to this one has a page in the gallery."""
+LARGEST_SIDE = 8  # Every format up to this one has a page in the gallery.
 NOT_CALLED = "__version__", "Algorithm", "BilinearError", "StageError"
 MODULES = (
     (

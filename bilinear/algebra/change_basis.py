@@ -45,8 +45,7 @@ def _signed(linear: LinearMap, signs: list[int]) -> LinearMap:
     return replace(linear, outputs=outputs)
 
 
-Matrix = Sequence[Sequence[Coefficient]]
-"""A square matrix of exact numbers, row by row."""
+Matrix = Sequence[Sequence[Coefficient]]  # A square matrix of exact numbers, row by row.
 
 
 def change_basis(scheme: Scheme, p: Matrix, q: Matrix, r: Matrix) -> Scheme:
@@ -110,14 +109,11 @@ def _cheaper(linear: LinearMap) -> LinearMap:
     return linear if linear.additions <= table.additions else table
 
 
-MOST_KERNELS = 4000
-"""The most sets of rows whose kernels are all tried."""
+MOST_KERNELS = 4000  # The most sets of rows whose kernels are all tried.
 MOST_BLOCKS = 9
 """If there are more sets, all columns with entries -1, 0 and 1 are tried instead, for up to this many blocks of a matrix."""
-RESTARTS = 200
-"""The number of orders tried for columns with equally many terms."""
-TINY = 1e-9
-"""Treated as zero when candidates are ordered; the candidates themselves are exact."""
+RESTARTS = 200  # The number of orders tried for columns with equally many terms.
+TINY = 1e-9  # Treated as zero when candidates are ordered; the candidates themselves are exact.
 
 Vector = tuple[Coefficient, ...]
 
@@ -289,10 +285,8 @@ def in_ring(value: Coefficient, ring: Ring) -> Coefficient:
 
 
 Residues = NDArray[np.int64]
-STEPS = 2000
-"""The most partial correspondences of products that are tried for one pair of schemes."""
-MOST_PRODUCTS = 256
-"""Schemes with more products are not compared: all pairs of products are."""
+STEPS = 2000  # The most partial correspondences of products that are tried for one pair of schemes.
+MOST_PRODUCTS = 256  # Schemes with more products are not compared: all pairs of products are.
 
 
 class _LimitError(Exception):

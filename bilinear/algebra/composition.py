@@ -57,11 +57,9 @@ def numbered(rank: int) -> tuple[str, ...]:
     return tuple(f"M{i + 1}" for i in range(rank))
 
 
-MOST_BLOCKS = 4096
-"""The most blocks of one matrix."""
+MOST_BLOCKS = 4096  # The most blocks of one matrix.
 MOST_PRODUCTS = 20_000
-MOST_TERMS = 200_000
-"""The most terms in all sums of a scheme made from others."""
+MOST_TERMS = 200_000  # The most terms in all sums of a scheme made from others.
 
 
 def within_bounds(m: int, k: int, n: int, rank: int) -> bool:
@@ -377,13 +375,9 @@ def is_real(ring: Ring) -> bool:
     return not (ring.modulus or ring.is_approximate or ring.is_complex)
 
 
-MOST_FORMATS = 32_768
-"""The most formats m x k x n up to the requested one."""
-MOST_SIZE = 128
-"""The most blocks along one side of the requested format."""
-
-Progress = Callable[[int, int], None]
-"""The number of formats done, and of all formats."""
+MOST_FORMATS = 32_768  # The most formats m x k x n up to the requested one.
+MOST_SIZE = 128  # The most blocks along one side of the requested format.
+Progress = Callable[[int, int], None]  # The number of formats done, and of all formats.
 
 
 def best_compositions(

@@ -16,17 +16,14 @@ from math import gcd, lcm
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Symbolic, exact, is_negative, rational
 
-DIGIT = 48
-"""Bits of a packed coefficient."""
+DIGIT = 48  # Bits of a packed coefficient.
 LARGEST = 1 << 12
 """Rows with larger coefficients are packed over multiples of the inputs, with coefficients 1 and -1."""
 
-Pair = tuple[int, int]
-"""Coprime coefficients (p, q) of a sum p * v + q * w, p positive."""
+Pair = tuple[int, int]  # Coprime coefficients (p, q) of a sum p * v + q * w, p positive.
 PLAIN: tuple[Pair, ...] = ((1, 1), (1, -1))
 
-PackedForm = tuple[int, Coefficient]
-"""A packed form and its factor."""
+PackedForm = tuple[int, Coefficient]  # A packed form and its factor.
 Made = dict[int, tuple[int, int]]
 """Packed values in an order in which they can be made, each with the two values (inputs or earlier ones) that make it."""
 
@@ -128,8 +125,7 @@ def magnitude(value: Coefficient) -> Coefficient:
     return -value if is_negative(value) else value
 
 
-PairKey = tuple[int, int, int, int]
-"""Two nodes and their coprime coefficients, the first positive."""
+PairKey = tuple[int, int, int, int]  # Two nodes and their coprime coefficients, the first positive.
 
 
 def most_common_pairs(rows: Sequence[int], nodes: Sequence[int], generator: random.Random) -> tuple[Made, set[Pair]]:
@@ -221,8 +217,7 @@ def _key(row: dict[int, int], i: int, j: int) -> PairKey:
     return i, j, row[i] // common, row[j] // common
 
 
-PATIENCE = 300
-"""Steps without success before one more extra is added, or the walk returns to the best."""
+PATIENCE = 300  # Steps without success before one more extra is added, or the walk returns to the best.
 
 
 @dataclass

@@ -34,8 +34,7 @@ from bilinear.ir.number import Coefficient, Symbolic, exact
 from bilinear.ir.ring import RATIONALS, Ring
 from bilinear.ir.scheme import Scheme
 
-SWEEPS = 8
-"""The number of times that every step is rescaled."""
+SWEEPS = 8  # The number of times that every step is rescaled.
 
 
 def program_of(inputs: int, rows: PackedRows, origins: Sequence[Origin]) -> LinearMap:
@@ -148,10 +147,8 @@ def _with_shared_multiples(linear: LinearMap) -> LinearMap:
     return LinearMap(linear.inputs, tuple(outputs), tuple(steps))
 
 
-EXCHANGES = 1500
-"""Exchanges that are tried for one basis."""
-LOOSEST = 12
-"""The most terms that the first exchanges may add; the limit falls to none at the end."""
+EXCHANGES = 1500  # Exchanges that are tried for one basis.
+LOOSEST = 12  # The most terms that the first exchanges may add; the limit falls to none at the end.
 
 
 def program_over_basis(rows: Sequence[int], inputs: int, generator: random.Random, budget: SearchBudget) -> tuple[Made, set[Pair]] | None:
@@ -239,11 +236,9 @@ class _RowBasis:
         self.basis[old] = new
 
 
-WORK = 10_000_000
-"""The default number of sums of two values to try: at most about ten seconds."""
+WORK = 10_000_000  # The default number of sums of two values to try: at most about ten seconds.
 GREEDY_STARTS = 8
-BASES = 12
-"""The number of bases tried if rows have coefficients other than 1 and -1."""
+BASES = 12  # The number of bases tried if rows have coefficients other than 1 and -1.
 MOST_PAIRS = 24
 """The most pairs of coefficients; if a map has more, its rows are packed over multiples of the inputs."""
 

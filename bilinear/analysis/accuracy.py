@@ -485,8 +485,7 @@ def _rational(value: object) -> Fraction:
     return Fraction(value)
 
 
-BITS = 8
-"""A random entry is one of the 2^BITS odd integers between -2^BITS and 2^BITS, all equally likely."""
+BITS = 8  # A random entry is one of the 2^BITS odd integers between -2^BITS and 2^BITS, all equally likely.
 GRAIN = 4.0**-BITS
 """The loss because entries lie on a grid: the variance of a cell as a fraction of that of a continuous entry."""
 DENSITY = pi * e / 3

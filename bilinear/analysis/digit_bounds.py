@@ -18,14 +18,12 @@ from bilinear.ir.number import generator, to_float
 from bilinear.ir.rounded import Rounding
 from bilinear.ir.scheme import Scheme
 
-CUT_OFF = 2.0**-23
-"""The largest relative error of truncating to the 24 bits of a float32."""
+CUT_OFF = 2.0**-23  # The largest relative error of truncating to the 24 bits of a float32.
 ROUNDED = 0.393
 """The root mean square of a rounding error, in units of u times that of the numbers: sqrt(1/3) * sqrt(2 ln(2) / 3)."""
 SHRUNK = 1 / 3
 """How much truncation shrinks a number on average, in units of `CUT_OFF`: half of the last place, 2/3 of that bound."""
-SPREAD = 0.196
-"""The root mean square of truncation around this mean: sqrt(1/12) * sqrt(2 ln(2) / 3)."""
+SPREAD = 0.196  # The root mean square of truncation around this mean: sqrt(1/12) * sqrt(2 ln(2) / 3).
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,8 @@ from bilinear.analysis.block_maps import part_of, places_of_components
 from bilinear.ir.linear import Add, Evaluation, Form, LinearMap, Operation, Read, Write
 from bilinear.ir.schedule import Block, BlockMap
 
-NOTHING = BlockMap((), (), LinearMap(0, ()))
-"""The map of no blocks."""
-Members = tuple[tuple[int, ...], ...]
-"""The parts of a group: for each layer the numbers of its parts."""
+NOTHING = BlockMap((), (), LinearMap(0, ()))  # The map of no blocks.
+Members = tuple[tuple[int, ...], ...]  # The parts of a group: for each layer the numbers of its parts.
 
 
 class GroupLayer:

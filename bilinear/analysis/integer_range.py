@@ -20,8 +20,7 @@ from bilinear.ir.number import Coefficient, rational
 from bilinear.ir.schedule import Block, Product, Schedule, Target
 from bilinear.source import Span
 
-MOST = 2**62
-"""Beyond this, no element type is exact on integers."""
+MOST = 2**62  # Beyond this, no element type is exact on integers.
 
 
 @dataclass(frozen=True)
@@ -165,10 +164,8 @@ class _Run(ScheduleRun[_Content]):
         return math.lcm(*{self.parts[s] * (content.denominator // math.gcd(content.denominator, c)) for s, c in content.terms.items()})
 
 
-LARGEST_MODULUS = 2**62
-"""Up to this modulus 4 p is a number of 64 bits, and 2 p - 1 one of int64."""
-LARGEST_SUM = 2**63 - 1
-"""The largest number of int64, in which finished sums of floats are added up."""
+LARGEST_MODULUS = 2**62  # Up to this modulus 4 p is a number of 64 bits, and 2 p - 1 one of int64.
+LARGEST_SUM = 2**63 - 1  # The largest number of int64, in which finished sums of floats are added up.
 MOST_PIECES = 3
 PASS = 50
 """The cost of adding a finished sum of floats to the sum of integers, in terms of a sum of doubles: a few passes over memory."""

@@ -24,8 +24,7 @@ SLACK = 1 + 2.0**-30
 MOST_ROUNDINGS = 8
 """The roundings of a coefficient that is not a small rational: its parts, their quotient or root, and the multiplication."""
 
-_EXACT = 256
-"""Integers up to here are exact in every floating-point type (bfloat16 has 8 bits)."""
+_EXACT = 256  # Integers up to here are exact in every floating-point type (bfloat16 has 8 bits).
 
 _SMALLEST, _LARGEST = 2.0**-126, 2.0**127
 """Coefficients between these are normal numbers of float32 and of every wider type."""

@@ -17,8 +17,7 @@ from bilinear.ir.schedule import Schedule
 from bilinear.lowering.place import ALIGNMENT, LEAST_SECTORS, PEELED_FROM, SECTOR, lifetimes
 from bilinear.reporting.report import name_of
 
-EMITTED = ("c",)
-"""The languages of libraries that are written beside the kernels."""
+EMITTED = ("c",)  # The languages of libraries that are written beside the kernels.
 REAL = {"float32": {"real": "float", "letter": "s", "field": "float32"}, "float64": {"real": "double", "letter": "d", "field": "float64"}}
 """The element types of C, the letters of their functions in BLAS, and the members of a cell."""
 ERRORS = (
@@ -38,8 +37,7 @@ PROMISES = {
     "restore": "A and B are written meanwhile, and restored to rounding.",
     "consume": "A and B are undefined afterwards.",
 }
-Images = Mapping[str, Sequence[tuple[CudaTarget, bytes]]]
-"""The images of kernels by name."""
+Images = Mapping[str, Sequence[tuple[CudaTarget, bytes]]]  # The images of kernels by name.
 
 
 def require_emitted(emit: str, dtypes: Sequence[str]) -> None:

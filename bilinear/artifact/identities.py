@@ -34,12 +34,9 @@ from bilinear.ir.schedule import Space
 
 WHERE = "CPU, modulo 2^61-1"
 DEGREE = 3
-TRIALS = len(ORDERS)
-"""One trial for each order of threads and blocks; two would give a chance below 2^-118."""
-LARGE_GRID = 64
-"""If the product of a grid's extents is larger, blocks stay within one tile to save time."""
-MOST_SECONDS = 60.0
-"""The time limit of a launch; launches of two levels take less than one second."""
+TRIALS = len(ORDERS)  # One trial for each order of threads and blocks; two would give a chance below 2^-118.
+LARGE_GRID = 64  # If the product of a grid's extents is larger, blocks stay within one tile to save time.
+MOST_SECONDS = 60.0  # The time limit of a launch; launches of two levels take less than one second.
 _INEXACT = re.compile(r"\bReal\(-?[0-9][^()]*[.e][^()]*\)")
 _C_TYPES = {"pointer": f"{prime.ELEMENT} *", "index": "long long", "scalar": prime.ELEMENT}
 

@@ -28,11 +28,9 @@ from bilinear.ir.element import COMPILED, MULTIPLIED
 from bilinear.ir.matrix import Array
 from bilinear.ir.schedule import Space
 
-FACTORS = (1, 2, 3, -1, -2, -3)
-"""The values of alpha and beta."""
+FACTORS = (1, 2, 3, -1, -2, -3)  # The values of alpha and beta.
 LARGEST_FACTOR = 3
-BOUND = 100
-"""A wrong image passes with a probability below 2^-BOUND."""
+BOUND = 100  # A wrong image passes with a probability below 2^-BOUND.
 DEGREE = 2
 
 

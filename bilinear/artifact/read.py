@@ -106,8 +106,7 @@ def _short(text: str) -> str:
 
 
 AGAIN = "compile the algorithm again"
-OPERANDS = ("A", "B", "C")
-"""The spaces of the operands; those of complex ones are in `IMAGINARY`, too."""
+OPERANDS = ("A", "B", "C")  # The spaces of the operands; those of complex ones are in `IMAGINARY`, too.
 EXTENTS = ("bm", "bk", "bn")
 _ALGORITHM = re.compile(rf"{re.escape(ALGORITHM)}(:[A-Za-z_][A-Za-z_0-9-]{{0,255}})?")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,255}")

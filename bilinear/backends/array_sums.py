@@ -145,8 +145,7 @@ class ElementArithmetic:
         np.matmul(left, right, out=out)
 
 
-Sum = Callable[[Form, list[Array]], Array]
-"""What computes a linear form of arrays."""
+Sum = Callable[[Form, list[Array]], Array]  # What computes a linear form of arrays.
 
 
 def blocks_of(x: Array, rows: int, columns: int) -> list[Array]:

@@ -71,13 +71,9 @@ Call = tuple[Callable[..., None], list[tuple[str, Array]], Function]
 
 _FACTORS = (("scalar", "alpha"), ("scalar", "beta"))
 _TURNS = (("scalar", "alpha_im"), ("scalar", "beta_im"))
-CELL = 8
-"""Bytes of the largest argument."""
-MOST_BLOCKS = (2**31 - 1, 65535)
-"""Largest extents of a launch grid along x and y."""
-
-MOST_DEPTH = 2**34
-"""Largest inner extent of a block: kernels count its slices in 32 bits."""
+CELL = 8  # Bytes of the largest argument.
+MOST_BLOCKS = (2**31 - 1, 65535)  # Largest extents of a launch grid along x and y.
+MOST_DEPTH = 2**34  # Largest inner extent of a block: kernels count its slices in 32 bits.
 
 
 @dataclass(frozen=True)

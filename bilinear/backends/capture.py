@@ -11,10 +11,8 @@ from functools import cache, partial
 from bilinear.backends.bound_launches import CELL, MOST_ARGUMENTS, MOST_BYTES, InC
 from bilinear.errors import BilinearError, fail
 
-RELAXED = 2
-"""`CU_STREAM_CAPTURE_MODE_RELAXED` of the CUDA driver."""
-DRIVERS = "libcuda.so.1", "nvcuda.dll"
-"""The names of the CUDA driver's library."""
+RELAXED = 2  # `CU_STREAM_CAPTURE_MODE_RELAXED` of the CUDA driver.
+DRIVERS = "libcuda.so.1", "nvcuda.dll"  # The names of the CUDA driver's library.
 
 
 def is_captured(stream: int | None = None) -> bool:
@@ -172,8 +170,7 @@ def not_captured(why: str, hint: str) -> BilinearError:
 
 LARGE = 2**28
 """Bytes of workspace from which on a call asks for room first: 20 us are little beside such a product."""
-SHARE = 0.95
-"""How much of the room a call may take: pools round up, and other processes ask, too."""
+SHARE = 0.95  # How much of the room a call may take: pools round up, and other processes ask, too.
 
 
 def free_bytes(of_torch: bool) -> int:

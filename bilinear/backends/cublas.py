@@ -168,8 +168,7 @@ _C_INTERFACE = {
 """By CuPy's names of the calls of cuBLAS: their argument types behind the handle."""
 
 
-DEFAULT_ALGORITHM = -1
-"""`CUBLAS_GEMM_DEFAULT`."""
+DEFAULT_ALGORITHM = -1  # `CUBLAS_GEMM_DEFAULT`.
 
 
 def gemm_ex(handle: int, *arguments: int) -> None:

@@ -29,14 +29,10 @@ COMPUTE_TYPES = {"float32": 68, "float64": 70}
 """By element type: `CUBLAS_COMPUTE_32F`, which rounds to no narrower type, and `CUBLAS_COMPUTE_64F`."""
 WORKSPACE, MOST_WORKSPACE = 1, 2**20
 """`CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES`, and the limit. With this limit times are those of PyTorch's cublasLt."""
-LARGE_WORKSPACE = 2**25
-"""The limit with which cublasLt proposes the kernels that cuBLAS mostly runs."""
-OPERATIONS = 3, 4
-"""`CUBLASLT_MATMUL_DESC_TRANSA` and `TRANSB`."""
-ALIGNMENTS = 5, 6, 7, 8
-"""`CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES`, and the same for B, C and D."""
-KERNEL = 0, 1, 6
-"""`CUBLASLT_ALGO_CONFIG_ID`, `TILE_ID` and `STAGES_ID`, which tell kernels apart."""
+LARGE_WORKSPACE = 2**25  # The limit with which cublasLt proposes the kernels that cuBLAS mostly runs.
+OPERATIONS = 3, 4  # `CUBLASLT_MATMUL_DESC_TRANSA` and `TRANSB`.
+ALIGNMENTS = 5, 6, 7, 8  # `CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES`, and the same for B, C and D.
+KERNEL = 0, 1, 6  # `CUBLASLT_ALGO_CONFIG_ID`, `TILE_ID` and `STAGES_ID`, which tell kernels apart.
 UNKNOWN_KERNEL = "0.0.0"
 ALIGNMENT = 16
 """The addresses of the matrices must be multiples of this many bytes, which kernels read at once."""

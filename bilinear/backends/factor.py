@@ -14,8 +14,7 @@ from bilinear.ir.schedule import BETA
 
 MOST_PLAIN = 65504
 """The largest number of float16: up to it, a number is within the range of every floating-point type."""
-MOST_SHOWN = 60
-"""The most characters of a factor in a message."""
+MOST_SHOWN = 60  # The most characters of a factor in a message.
 
 
 def factor(name: str, value: Array, dtype: Dtype) -> Array:

@@ -6,12 +6,9 @@ from dataclasses import dataclass
 
 from bilinear.ir.matrix import Layout
 
-ALIGNMENT = 16
-"""Bytes of a copy of several elements."""
-MOST = 2**31 - 1
-"""The largest extent and leading dimension: both are ints."""
-NOT_TRANSPOSED, TRANSPOSED = 0, 1
-"""`CUBLAS_OP_N` and `CUBLAS_OP_T`."""
+ALIGNMENT = 16  # Bytes of a copy of several elements.
+MOST = 2**31 - 1  # The largest extent and leading dimension: both are ints.
+NOT_TRANSPOSED, TRANSPOSED = 0, 1  # `CUBLAS_OP_N` and `CUBLAS_OP_T`.
 
 
 @dataclass(frozen=True)
@@ -24,8 +21,7 @@ class Gemm:
 
     swaps: bool
     operations: tuple[int, int]
-    extents: tuple[int, int, int]
-    """m, n, k."""
+    extents: tuple[int, int, int]  # m, n, k.
     leading: tuple[int, int, int]
     """The leading dimensions of the first operand, the second and the result, in elements."""
 

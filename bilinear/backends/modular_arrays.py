@@ -12,10 +12,8 @@ from bilinear.ir.linear import Form
 from bilinear.ir.matrix import Array, Dtype, Factor, matrix_of
 from bilinear.ir.number import Coefficient, residue
 
-TILE = 1024
-"""Rows and columns of C that are computed together."""
-DEPTH = 512
-"""Terms of sums whose operands are cut together."""
+TILE = 1024  # Rows and columns of C that are computed together.
+DEPTH = 512  # Terms of sums whose operands are cut together.
 INT64 = np.dtype(np.int64)
 
 

@@ -29,8 +29,7 @@ LINEAR_TILE = 1 << 14
 """Elements of a block that one addition takes: few enough for the second-level cache, enough to hide the overhead of Python."""
 LINEAR_BUFFER = 1 << 22
 """Bytes that each worker holds for the values of a tile: enough for the largest tile of 32 values in double precision."""
-PRODUCT_BUFFER = 1 << 23
-"""Bytes of a product that are held before they are added to their targets."""
+PRODUCT_BUFFER = 1 << 23  # Bytes of a product that are held before they are added to their targets.
 MOST_HELD = workers.MOST_WORKERS * LINEAR_BUFFER + 4 * PRODUCT_BUFFER
 """The most bytes that a call holds beside its operands and its workspace, for any problem: each worker's buffer, a tile of a product, and
 for operands that BLAS cannot read where they lie, a packed tile of each and a partial product."""
@@ -200,8 +199,7 @@ def _scatter(
         arithmetic.add(out[tile], value[tile], spare, factor, keep)
 
 
-MOST_ORDERED = 256
-"""Stages whose sums are kept in order; the oldest goes first."""
+MOST_ORDERED = 256  # Stages whose sums are kept in order; the oldest goes first.
 
 
 class Views:

@@ -13,8 +13,7 @@ from cupy.cuda import runtime
 
 from bilinear.ir.matrix import Array
 
-Message = tuple[int, int, Array]
-"""The number of the other GPU's thread, a tag, and an array without gaps."""
+Message = tuple[int, int, Array]  # The number of the other GPU's thread, a tag, and an array without gaps.
 
 
 class StoppedError(Exception):

@@ -29,10 +29,8 @@ POINTS: dict[int, tuple[tuple[int, ...], ...]] = {
 """For so many slices, the points at which they are multiplied: the factor of each slice, the lowest first."""
 GROWTH = {1: 1, 2: 5, 3: 78}
 """Every number between the products at these points and the digits of C is so many times as large as a product of slices, at the most."""
-LEAST_DEPTH = 256
-"""Sums are so long, if fewer slices are to do."""
-SINGLE = 26
-"""Bits of a digit of C where the integers are not sliced."""
+LEAST_DEPTH = 256  # Sums are so long, if fewer slices are to do.
+SINGLE = 26  # Bits of a digit of C where the integers are not sliced.
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,9 @@ from bilinear.backends.stream_engine import StreamThreads
 from bilinear.ir.matrix import Array, Dtype, Factor
 from bilinear.planner.streamed import COMPUTE, IN, OUT, STREAMS
 
-CHUNK = 64 * 2**20
-"""Bytes of each pinned buffer; a stream of copies has two."""
-COPIERS = 4
-"""Threads that fill and empty pinned buffers; NumPy copies without Python's lock."""
-ALREADY_ENABLED = 704
-"""`cudaErrorPeerAccessAlreadyEnabled`."""
+CHUNK = 64 * 2**20  # Bytes of each pinned buffer; a stream of copies has two.
+COPIERS = 4  # Threads that fill and empty pinned buffers; NumPy copies without Python's lock.
+ALREADY_ENABLED = 704  # `cudaErrorPeerAccessAlreadyEnabled`.
 MARGIN = 0.1
 """The part of the free memory that is left alone: kernels, the library's own workspace and fragments of the pool need some."""
 

@@ -18,28 +18,19 @@ from bilinear.ir.measurement import Interval
 Call = Callable[[], object]
 Key = TypeVar("Key")
 
-SHORT_MS = 0.05
-"""If the library takes less, calls are timed on the device only."""
-QUEUED_MS = 1.0
-"""If the library takes less, calls are also timed on the device."""
-IN_A_ROW = 20
-"""Calls that are queued on the device."""
+SHORT_MS = 0.05  # If the library takes less, calls are timed on the device only.
+QUEUED_MS = 1.0  # If the library takes less, calls are also timed on the device.
+IN_A_ROW = 20  # Calls that are queued on the device.
 LEAST_MS, MOST_IN_A_ROW = 2.0, 100
-AHEAD_MS = 20.0
-"""Shorter calls are timed after an untimed call of the same kind."""
-LONG_MS = 500.0
-"""Longer calls settle by themselves."""
+AHEAD_MS = 20.0  # Shorter calls are timed after an untimed call of the same kind.
+LONG_MS = 500.0  # Longer calls settle by themselves.
 MOST_SETTLING = 2000
-FIRST_HOLD, LONGEST_HOLD = 1.0, 64.0
-"""Milliseconds for which the device is held while calls are queued."""
+FIRST_HOLD, LONGEST_HOLD = 1.0, 64.0  # Milliseconds for which the device is held while calls are queued.
 CYCLES_PER_MS = 2_500_000
 """The cycles of a clock faster than any device's, so the device is held for at least the requested time."""
-BRIEF_MS = 0.5
-"""Calls that are queued to be timed."""
-SETTLE_MS = 120.0
-"""For so long a call runs before it is timed under the power that long work has."""
-MOST_MEMORY = 0.85
-"""The part of the free memory that a product may take."""
+BRIEF_MS = 0.5  # Calls that are queued to be timed.
+SETTLE_MS = 120.0  # For so long a call runs before it is timed under the power that long work has.
+MOST_MEMORY = 0.85  # The part of the free memory that a product may take.
 LEAST_ROUNDS, SETTLED_ROUNDS, IN_A_BURST = 3, 9, 4
 HOLD = """extern "C" __global__ void hold(long long cycles) { for (long long start = clock64(); clock64() - start < cycles; ); }"""
 

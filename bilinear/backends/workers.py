@@ -92,14 +92,12 @@ class HeldSignals:
 
 Item = TypeVar("Item")
 
-MOST_WORKERS = 8
-"""Threads that share the additions of a stage; they wait for memory, so more would not help."""
+MOST_WORKERS = 8  # Threads that share the additions of a stage; they wait for memory, so more would not help.
 ITERATOR_BUFFER = 256
 """Entries in a buffer of NumPy's iterator, 2 KiB at most, so that a buffer is found in memory that the process already has.
 NumPy 2.4 ends the process where it finds none: it raises the error without holding the interpreter's lock. Fewer entries cost time where
 the types of the operands differ; 256 cost a fifth there."""
-POLL = 0.02
-"""Seconds between two checks for signals while other threads work."""
+POLL = 0.02  # Seconds between two checks for signals while other threads work.
 
 
 def share(items: Callable[[], Iterable[Item]], run: Callable[[Item, int], None], shares: int) -> None:

@@ -25,8 +25,7 @@ from bilinear.reporting.table import fitted
 from bilinear.visible import visible_lines
 from bilinear.writing import make_folder, write_file, write_files
 
-FAILED = 1
-"""The exit code for user errors."""
+FAILED = 1  # The exit code for user errors.
 INTERRUPTED, UNREAD = 128 + SIGINT, 128 + SIGPIPE
 """The exit codes after Ctrl-C and after a closed output pipe: those of a program killed by the signal."""
 
@@ -73,12 +72,9 @@ def _abandon(stream: TextIO) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-LEAST_COLUMNS = 40
-"""Nothing is made narrower than this."""
-INDENT = 2
-"""The additional indentation of continued lines."""
-_AS_IS = re.compile(r"\s*[0-9]* *\|")
-"""Lines of a source with their carets, and rows of a table in Markdown."""
+LEAST_COLUMNS = 40  # Nothing is made narrower than this.
+INDENT = 2  # The additional indentation of continued lines.
+_AS_IS = re.compile(r"\s*[0-9]* *\|")  # Lines of a source with their carets, and rows of a table in Markdown.
 _COMMAND = re.compile(r"`[^`\n]*`")
 _HELD = "\N{NO-BREAK SPACE}"
 

@@ -19,8 +19,7 @@ from bilinear.reading import command
 from bilinear.version import __version__
 from bilinear.visible import visible
 
-SOON = 0.01
-"""Seconds."""
+SOON = 0.01  # Seconds.
 
 
 class Commands(TyperGroup):

@@ -53,8 +53,7 @@ AnyDtypes = Annotated[
     str | None, problem_option(help="Element types, comma-separated (default: float64,float32).", autocompletion=completing.dtypes)
 ]
 """The same where another option may leave no choice: None if no type is named."""
-A_MOMENT = 1.0
-"""Seconds before a line shows the progress."""
+A_MOMENT = 1.0  # Seconds before a line shows the progress.
 Output = Annotated[Path | None, output_option("--output", "-o", help="Write the result to a .bl file.")]
 
 
@@ -170,8 +169,7 @@ def nothing_measured(left_out: Sequence[LeftOut]) -> BilinearError:
     return fail("E686", "nothing was measured", "the notes say why; smaller shapes, or more time, may help", notes=notes)
 
 
-ENDED = 128 + SIGTERM
-"""The exit code of a program that SIGTERM has ended."""
+ENDED = 128 + SIGTERM  # The exit code of a program that SIGTERM has ended.
 
 
 @contextmanager

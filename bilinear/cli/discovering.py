@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from bilinear.ir.scheme import Scheme
 
 
-INDENT = 2
-"""Spaces before the lines of the table."""
+INDENT = 2  # Spaces before the lines of the table.
 
 
 def share(

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from bilinear.reporting.shipped import LibraryRow
 
 
-MOST_CELLS = 400_000
-"""The most coefficients in a table that is written; much larger files cannot be read."""
+MOST_CELLS = 400_000  # The most coefficients in a table that is written; much larger files cannot be read.
 
 HELP = """\
 # {name}: why it is worth having.

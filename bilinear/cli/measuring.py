@@ -153,8 +153,7 @@ def _require_checks(result: Benchmark) -> None:
 
 
 TIME = "5m"
-BUSY = 0.5
-"""The load average from which a description of processors is worth little."""
+BUSY = 0.5  # The load average from which a description of processors is worth little.
 _DTYPES = f"With --shape, element types, comma-separated (default: {DTYPES})."
 _INPUTS = "With --shape, what may happen to A and B: preserve (default) or restore."
 _WORKSPACE = "With --shape, most memory beyond A, B and C: bytes, 2GiB, none, or unlimited (default)."

@@ -26,8 +26,7 @@ from bilinear.ir.tile import MMA_FLOAT64, USUAL, tile_on
 FLOATS = {"own": USUAL, "doubles": tile_on("float32", MMA_FLOAT64.unit)}
 """The units that products of floats run on, and the usual tile there."""
 
-Progress = Callable[[str, int, int], None]
-"""Called with (what, done, of) while long work goes on."""
+Progress = Callable[[str, int, int], None]  # Called with (what, done, of) while long work goes on.
 
 
 def no_progress(what: str, done: int, of: int) -> None:

@@ -17,11 +17,8 @@ from bilinear.reading import read_own
 
 log = logging.getLogger("bilinear")
 
-Entry = tuple[str, bytes]
-"""The compiler's log, and the image."""
-
-MOST_BYTES = 64 * 2**20
-"""The largest entry that is loaded; images have a few hundred thousand bytes."""
+Entry = tuple[str, bytes]  # The compiler's log, and the image.
+MOST_BYTES = 64 * 2**20  # The largest entry that is loaded; images have a few hundred thousand bytes.
 
 _UNFINISHED = ".unfinished"
 _FILE = re.compile(rf"[0-9a-f]{{64}}|.*{re.escape(_UNFINISHED)}")

@@ -33,8 +33,7 @@ class ProductRow:
     contended: tuple[Block, ...]
 
 
-Row = Place | ProductRow
-"""A row of a kernel's table: a place of a part, or a product."""
+Row = Place | ProductRow  # A row of a kernel's table: a place of a part, or a product.
 
 
 def schedule_to_launches(schedule: Schedule, element: Element, tile: str = USUAL, named: str = "", mode: str = STAGE) -> tuple[Launch, ...]:

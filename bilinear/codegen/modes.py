@@ -16,10 +16,8 @@ from bilinear.errors import fail
 from bilinear.ir.placement import ALIKE, GROUPS, ITEMS, KERNELS, MODES, STAGE
 from bilinear.ir.schedule import BlockMap, LinearStage, Product, ProductStage, Schedule, Stage
 
-MOST_FORMS_BESIDE = 32
-"""Warps of a block that form blocks side by side; a block has at most 1024 threads."""
-MOST_PRODUCTS_BESIDE = 16
-"""Warps of a block that multiply side by side; so each thread has 128 registers."""
+MOST_FORMS_BESIDE = 32  # Warps of a block that form blocks side by side; a block has at most 1024 threads.
+MOST_PRODUCTS_BESIDE = 16  # Warps of a block that multiply side by side; so each thread has 128 registers.
 
 T = TypeVar("T")
 

@@ -28,8 +28,7 @@ from bilinear.discovery.walker import (
     BinaryWalker,
 )
 
-SHIFT = np.uint64(56)
-"""Leaves the 8 bits of a bucket."""
+SHIFT = np.uint64(56)  # Leaves the 8 bits of a bucket.
 LOWEST = (1 << FIELD) - 1
 ONE = np.uint64(1)
 

@@ -238,12 +238,9 @@ def kernels(module: str = "kernels") -> ModuleType:
     return import_module(f"bilinear.discovery.{module}")
 
 
-ROUND = 2**19
-"""Steps of a walker in a round: about a tenth of a second."""
-KEPT_EVERY = 1.0
-"""Seconds between two writings of the state file, where the rank stays the same."""
-LEAST_SHARE = 20
-"""From one writing to the next the walk takes at least so many times as long as the writing."""
+ROUND = 2**19  # Steps of a walker in a round: about a tenth of a second.
+KEPT_EVERY = 1.0  # Seconds between two writings of the state file, where the rank stays the same.
+LEAST_SHARE = 20  # From one writing to the next the walk takes at least so many times as long as the writing.
 
 Progress = Callable[[str, int, int], None]
 

@@ -23,8 +23,7 @@ Factors = NDArray[np.uint64]
 
 TRIES = 1000
 """Pairs of products that a plus transition tries before it gives up; most pairs need a coefficient 2."""
-POLL = 1024
-"""Steps between two checks whether to halt."""
+POLL = 1024  # Steps between two checks whether to halt.
 
 NONE = np.uint64(0)
 STEP, FIRST, SECOND = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))

@@ -102,10 +102,8 @@ def _substituted(m: int, k: int, n: int) -> int:
     return m * k + k * n + m - k + n - 3
 
 
-MOST = 2**32
-"""Seeds and numbers of walkers must be smaller."""
-MOST_RANK = 1000
-"""The most products of a start: a walker over Z/2 keeps a place for every pair."""
+MOST = 2**32  # Seeds and numbers of walkers must be smaller.
+MOST_RANK = 1000  # The most products of a start: a walker over Z/2 keeps a place for every pair.
 RINGS = ("Z", "Z/2")
 
 Format = tuple[int, int, int]
@@ -201,15 +199,10 @@ class SearchTask:
         _ = self.masks
 
 
-WIDTH = 64
-"""The most blocks of A, of B, or of C: a mask has a bit for each."""
-ROOM = 3
-"""How far above the best rank plus transitions may lead a walk."""
-LEAST_PATIENCE, MOST_PATIENCE = 5_000, 50_000
-"""Steps without a reduction before a plus transition."""
-
-RETURN = 10_000_000
-"""Steps without a new best after which a walk restarts at the best."""
+WIDTH = 64  # The most blocks of A, of B, or of C: a mask has a bit for each.
+ROOM = 3  # How far above the best rank plus transitions may lead a walk.
+LEAST_PATIENCE, MOST_PATIENCE = 5_000, 50_000  # Steps without a reduction before a plus transition.
+RETURN = 10_000_000  # Steps without a new best after which a walk restarts at the best.
 
 RANK, BEST, BEST_AT, STEPS, PATIENCE = range(5)
 """The places of `Walker.tally`: the rank now, the best rank, the step that reached it, all steps, and steps until a plus transition."""
@@ -280,20 +273,16 @@ def _form(plus: int, minus: int = 0) -> Form:
     return tuple((i, 1 if plus >> i & 1 else -1) for i in range(WIDTH) if (plus | minus) >> i & 1)
 
 
-BUCKETS = 256
-"""Hash chains of a mode."""
+BUCKETS = 256  # Hash chains of a mode.
 PATIENCE_FACTOR, LEAST_PAIRS = 20, 10
 """A plus transition follows after this factor times p^2 steps without a reduction; p is the number of pairs, at least the second."""
-RESTART = 20_000_000
-"""Steps without a lower rank after which a walk restarts."""
+RESTART = 20_000_000  # Steps without a lower rank after which a walk restarts.
 ISOLATED = 10_000
 """So many steps does a visit of a scheme without flips count for: most ways from there lead back."""
-FROM_START = 4
-"""One restart in so many is at the start, the others at the best scheme."""
+FROM_START = 4  # One restart in so many is at the start, the others at the best scheme.
 PAIRS, LOW, LOW_AT = range(5, 8)
 """Places of `BinaryWalker.tally` beside those of `walker`: the pairs, the lowest rank since the last restart, the step that reached it."""
-FIELD = 12
-"""Bits of the number of a product in a packed pair."""
+FIELD = 12  # Bits of the number of a product in a packed pair.
 
 
 class BinaryWalker(NamedTuple):

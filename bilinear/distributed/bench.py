@@ -27,8 +27,7 @@ from bilinear.runtime.arrays import cupy_module
 
 Matrix = NDArray[np.float64]
 HEADER = "decomposition", "local", "ms", "GFLOP/s", "busiest rank", "least", "ratio", "efficiency", "exact"
-LARGEST = 2
-"""The largest integer in A and B: sums stay far below 2^24, so that float32 holds them."""
+LARGEST = 2  # The largest integer in A and B: sums stay far below 2^24, so that float32 holds them.
 TIMEOUT = 60.0
 MIB = 2**20
 

@@ -197,8 +197,7 @@ def _passes(linear: LinearMap) -> int:
     return sum(len(form) + 1 for form in (*linear.steps, *linear.outputs) if len(form) > 1)
 
 
-NOWHERE = Rect((), ())
-"""What a rank outside of a group holds."""
+NOWHERE = Rect((), ())  # What a rank outside of a group holds.
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from bilinear.backends.nccl_rounds import NcclRounds
 
 
-Round = TypeVar("Round")
-"""A round under way, in a carrier's own words."""
+Round = TypeVar("Round")  # A round under way, in a carrier's own words.
 
 
 class Carrier(Protocol[Round]):
@@ -93,8 +92,7 @@ def _bytes_of(array: NDArray[np.generic]) -> Bytes:
     return array.reshape(-1).view(np.uint8)
 
 
-FIRST_PAUSE, LONGEST_PAUSE = 2e-5, 2e-3
-"""Seconds between looks at what is under way."""
+FIRST_PAUSE, LONGEST_PAUSE = 2e-5, 2e-3  # Seconds between looks at what is under way.
 
 
 class ByMpi:
@@ -138,8 +136,7 @@ def finish(requests: list[MPI.Request], watch: RankWatch) -> None:
     watch.since = before
 
 
-TOLD, VERDICT = 100, 101
-"""Tags; those of arrays are smaller."""
+TOLD, VERDICT = 100, 101  # Tags; those of arrays are smaller.
 PAUSE = 1e-4
 MARGIN = 5.0
 """Seconds by which rank 0's verdict may be late: it waits as long as everybody else, and then says who is missing."""
@@ -216,14 +213,12 @@ def _ranks(ranks: list[int]) -> str:
 
 
 LIFE, FAILURE, END = 1, 2, 3
-EVERY = 1.0
-"""Seconds between signs of life."""
+EVERY = 1.0  # Seconds between signs of life.
 POLL = 0.01
 """Seconds between looks at the network; they also make MPI move messages while the main thread multiplies."""
 LINGER = 3.0
 """Seconds that a process with a broken communicator stays before it ends, so that all others hear why."""
-MOST_TEXT = 4000
-"""The most characters of an error that is passed on."""
+MOST_TEXT = 4000  # The most characters of an error that is passed on.
 
 
 class RankWatch(Thread):
@@ -345,10 +340,8 @@ def failed(rank: int, error: BaseException) -> Diagnostic:
     return fail("E764", f"rank {rank} failed: {type(error).__name__}: {text[:MOST_TEXT]}", "its own output says more").diagnostics[0]
 
 
-SILENCE = 20.0
-"""Seconds without a sign of life after which a rank is lost."""
-UNIQUE = 128
-"""Bytes of the number under which ranks make a communicator of NCCL."""
+SILENCE = 20.0  # Seconds without a sign of life after which a rank is lost.
+UNIQUE = 128  # Bytes of the number under which ranks make a communicator of NCCL.
 
 
 class Connection:
@@ -475,5 +468,4 @@ def connected(comm: MPI.Intracomm | None, timeout: float) -> Connection:
     return found
 
 
-_keys: list[int] = []
-"""The key of the attribute of a communicator that holds its connection."""
+_keys: list[int] = []  # The key of the attribute of a communicator that holds its connection.

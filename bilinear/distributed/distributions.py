@@ -156,10 +156,8 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-Run = tuple[int, int]
-"""Indices from the first to before the second."""
-Runs = tuple[Run, ...]
-"""Runs in ascending order that neither overlap nor touch."""
+Run = tuple[int, int]  # Indices from the first to before the second.
+Runs = tuple[Run, ...]  # Runs in ascending order that neither overlap nor touch.
 
 
 @dataclass(frozen=True)
@@ -188,8 +186,7 @@ class Rect:
         return Rect(inside(self.rows, other.rows), inside(self.columns, other.columns))
 
 
-Spread = tuple[Rect, ...]
-"""What each rank holds of a matrix."""
+Spread = tuple[Rect, ...]  # What each rank holds of a matrix.
 
 
 def run(start: int, stop: int) -> Runs:

@@ -86,8 +86,7 @@ HOME_A, HOME_B, LEFT, RIGHT, PRODUCT, RESULT, PACE = range(7)
 """Tags: messages of one tag between two ranks arrive in the order in which they are sent."""
 
 Ticket = NewType("Ticket", int)
-Message = tuple[int, int, Array]
-"""The other rank, a tag, and an array without gaps."""
+Message = tuple[int, int, Array]  # The other rank, a tag, and an array without gaps.
 
 
 class Multiply(Protocol):
@@ -116,8 +115,7 @@ class Wait:
     ticket: Ticket
 
 
-Steps = Generator[Post | Wait, Ticket, Array]
-"""A computation of an array that asks for messages on the way."""
+Steps = Generator[Post | Wait, Ticket, Array]  # A computation of an array that asks for messages on the way.
 
 
 def steps_of(plan: RankPlan, rank: int, a: Array, b: Array, multiply: Multiply) -> Steps:

@@ -100,8 +100,7 @@ def _is_one(local: Rect) -> bool:
     return len(local.rows) <= 1 and len(local.columns) <= 1
 
 
-TileOfC = tuple[Run, Run]
-"""Rows and columns of a tile."""
+TileOfC = tuple[Run, Run]  # Rows and columns of a tile.
 
 
 @lru_cache(maxsize=64)
@@ -147,10 +146,8 @@ def shared_products(products: int, block: Extents, ranks: int) -> tuple[tuple[Ra
 
 ROWS, INNER, COLUMNS = range(3)
 """The axes along which a product is cut: rows of its tile, k, columns of its tile."""
-Cuboid = tuple[Run, Run, Run]
-"""The whole product of a rank, along each axis."""
-Held = tuple[Runs, Runs, Runs]
-"""Along each axis, the panels of which a rank has both operands."""
+Cuboid = tuple[Run, Run, Run]  # The whole product of a rank, along each axis.
+Held = tuple[Runs, Runs, Runs]  # Along each axis, the panels of which a rank has both operands.
 FIRST = 15
 """A rank that has nothing begins with a fifteenth of k: four panels, each twice as long as the one before, are all of it."""
 
@@ -240,8 +237,7 @@ def _side(shares: Sequence[TileOfC]) -> int:
     return min(rows, columns)
 
 
-BLOCKS = 8
-"""Blocks of C of each rank that are shared by a balance."""
+BLOCKS = 8  # Blocks of C of each rank that are shared by a balance.
 PANELS = 4
 """Panels of the classical multiply if memory is short; each further attempt splits every panel into four."""
 MOST_UNEVEN = 1.1
@@ -367,8 +363,7 @@ def require_extents(extents: Extents) -> None:
         raise fail("E760", f"the shape {extents!r} is not three positive integers", "give (m, k, n) of A (m x k) and B (k x n)")
 
 
-Extents = tuple[int, int, int]
-"""(m, k, n) of a product of m x k by k x n."""
+Extents = tuple[int, int, int]  # (m, k, n) of a product of m x k by k x n.
 
 
 @dataclass(frozen=True)
@@ -488,8 +483,7 @@ def results_of(tasks: tuple[RankTask, ...]) -> tuple[tuple[RankTask, ...], ...]:
     return tuple(map(tuple, groups))
 
 
-Pairs = Counter[tuple[int, int]]
-"""Elements by source and target."""
+Pairs = Counter[tuple[int, int]]  # Elements by source and target.
 
 
 def traffic(plan: RankPlan) -> Pairs:

@@ -12,14 +12,12 @@ Words = npt.NDArray[np.uint64]
 PRIME = 2**61 - 1
 HEADER = Path(__file__).with_name("prime_field.h")
 ELEMENT = "cuda_on_cpu::Field"
-UNDEFINED = 2**64 - 1
-"""The bits of an element that was never written: all set."""
+UNDEFINED = 2**64 - 1  # The bits of an element that was never written: all set.
 
 _BITS = 61
 _LIMB = 21
 _LIMBS = 3
-MOST_INNER = 2**11
-"""The longest sum of limb products that a double holds exactly: 2 * 21 + 11 bits."""
+MOST_INNER = 2**11  # The longest sum of limb products that a double holds exactly: 2 * 21 + 11 bits.
 
 
 def random_words(generator: np.random.Generator, shape: tuple[int, ...]) -> Words:

@@ -19,8 +19,7 @@ from bilinear.verify.facts import Equation, told
 from bilinear.verify.schedule import ScheduleProof
 from bilinear.verify.scheme import SchemeProof, multiplies
 
-MOST_WORK = 500_000
-"""With more terms in all products together, no confusion is tried."""
+MOST_WORK = 500_000  # With more terms in all products together, no confusion is tried.
 MOST_EQUATIONS = 100_000
 """With more ones on the right-hand sides of the Brent equations (m * k * n), no confusion is tried."""
 MOST_READINGS = 3
@@ -137,10 +136,8 @@ def _output(scheme: Scheme, index: int) -> str:
     return block_name("C", *divmod(index, scheme.n))
 
 
-MOST_SHOWN = 3
-"""The most repairs, equations of a group, and rows of a solved table that are shown."""
-MOST_NAMED = 12
-"""The most rows of a solved table that are named."""
+MOST_SHOWN = 3  # The most repairs, equations of a group, and rows of a solved table that are shown.
+MOST_NAMED = 12  # The most rows of a solved table that are named.
 
 
 @dataclass(frozen=True)

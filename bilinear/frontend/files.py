@@ -17,8 +17,7 @@ from bilinear.source import Source
 SUFFIX = ".bl"
 DIGITS, COMPLEX, TRANSPOSED = "digits", "complex", "transposed"
 """Folders among the shipped algorithms: of digit schemes, of algorithms for complex numbers, and of schemes for A*A^T."""
-MOST_BYTES = 4 * 2**20
-"""The largest file that is read, in bytes."""
+MOST_BYTES = 4 * 2**20  # The largest file that is read, in bytes.
 
 
 class ReferredFile(Enum):

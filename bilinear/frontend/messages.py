@@ -11,8 +11,7 @@ from bilinear.errors import BilinearError, Diagnostic
 from bilinear.source import Span
 from bilinear.visible import visible
 
-MOST = 50
-"""The most diagnostics reported in one run; further ones are only counted."""
+MOST = 50  # The most diagnostics reported in one run; further ones are only counted.
 
 
 class Reporter:

@@ -17,13 +17,10 @@ from bilinear.ir.schedule import Block
 from bilinear.ir.scheme import WrittenSum, WrittenTerm, block_name
 from bilinear.source import Span
 
-MOST_DIGITS = 100
-"""The most digits of an integer; this bounds the time of exact arithmetic."""
+MOST_DIGITS = 100  # The most digits of an integer; this bounds the time of exact arithmetic.
 MOST_EXPONENT = 64
-MOST_BITS = 1600
-"""The most bits of a numerator or denominator, also in sums and products of coefficients."""
-MOST_LETTERS = 1000
-"""The most characters of one coefficient."""
+MOST_BITS = 1600  # The most bits of a numerator or denominator, also in sums and products of coefficients.
+MOST_LETTERS = 1000  # The most characters of one coefficient.
 GENERATORS = "sqrt(d), i, lambda, alpha and beta"
 
 _TOKEN = re.compile(r"\s*(?:([0-9]+)|(sqrt\(\s*-?[0-9]{1,9}\s*\)|i\b|lambda\b|alpha\b|beta\b)|([+*/^-]))")
@@ -112,13 +109,11 @@ class _NumberReader:
         return -int(digits) if sign else int(digits)
 
 
-MOST_TERMS = 256
-"""The most terms of a polynomial coefficient."""
+MOST_TERMS = 256  # The most terms of a polynomial coefficient.
 
 _BLOCK = re.compile(r"([ABC])(?:([1-9])([1-9])|\[[ \t]*([0-9]{1,9})[ \t]*,[ \t]*([0-9]{1,9})[ \t]*\])")
 
-Grid = dict[str, tuple[int, int]]
-"""The rows and columns of blocks of A, B and C."""
+Grid = dict[str, tuple[int, int]]  # The rows and columns of blocks of A, B and C.
 
 
 def grid(m: int, k: int, n: int) -> Grid:
@@ -295,8 +290,7 @@ class Names:
     """For each block of C, its column of a table: (product, coefficient)."""
     written: list[WrittenTerm] = field(default_factory=list)
     sums: list[WrittenSum] = field(default_factory=list)
-    rows: list[Span] = field(default_factory=list)
-    """The cells of each row of a table."""
+    rows: list[Span] = field(default_factory=list)  # The cells of each row of a table.
 
     def __post_init__(self) -> None:
         h = self.header

@@ -33,8 +33,7 @@ from bilinear.source import Span
 COMPLEX_CLAIM, GRAM_CLAIM = "of complex numbers", "B = A^T"
 _BLOCKS = {"A.re": "A11", "A.im": "A12", "B.re": "B11", "B.im": "B21", "C.re": "C11", "C.im": "C12"}
 """The block of a 2 x 2 by 2 x 2 scheme that stands for a part while equations are read."""
-_INPUTS = {"A": (0, 1), "B": (0, 2)}
-"""The numbers of those blocks."""
+_INPUTS = {"A": (0, 1), "B": (0, 2)}  # The numbers of those blocks.
 
 
 def is_of_complex(header: SchemeHeader) -> bool:

@@ -43,14 +43,11 @@ if TYPE_CHECKING:
     Child = Tree[Token] | Token | None
 
 
-MOST_ERRORS = 20
-"""The most syntax errors reported in one run."""
+MOST_ERRORS = 20  # The most syntax errors reported in one run.
 MOST_EQUATION_TEXT = 300_000
 """The most characters of equations and schedules in a file. Tables are read faster and do not count."""
-MOST_ROWS = 30_000
-"""The most rows of tables in a file."""
-MOST_LETTERS = 200
-"""The most characters of a name."""
+MOST_ROWS = 30_000  # The most rows of tables in a file.
+MOST_LETTERS = 200  # The most characters of a name.
 MOST_REPARSED = 100_000
 """The most characters of equations that recovery may read again, which bounds its time."""
 
@@ -194,10 +191,8 @@ def _parser() -> Lark:
     return Lark(grammar, parser="lalr", lexer="contextual", maybe_placeholders=True)
 
 
-MOST_NESTED = 50
-"""The deepest nesting of parentheses in an expression."""
-NESTED = "("
-"""The text of the word that replaces deeper nesting."""
+MOST_NESTED = 50  # The deepest nesting of parentheses in an expression.
+NESTED = "("  # The text of the word that replaces deeper nesting.
 
 
 @dataclass

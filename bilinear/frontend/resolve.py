@@ -52,8 +52,7 @@ from bilinear.ir.schedule import AnySchedule, Result, Schedule
 from bilinear.ir.scheme import Places, Scheme
 from bilinear.source import Span
 
-MOST_FILES = 50
-"""The longest chain of files that refer to each other."""
+MOST_FILES = 50  # The longest chain of files that refer to each other.
 
 
 class References:
@@ -141,8 +140,7 @@ Made = TypeVar("Made", Scheme, DigitScheme, ComplexAlgorithm)
 FindScheme = Callable[[Word, Reporter], AnyScheme | None]
 """Finds the scheme that a word names in other files (a quoted word: in that file); reports it and returns None if there is none."""
 
-MOST_TERMS = 250_000
-"""The most terms in the sums of all intermediate schemes of a file's compositions."""
+MOST_TERMS = 250_000  # The most terms in the sums of all intermediate schemes of a file's compositions.
 _FORMAT_ALONE = re.compile(r"<\s*([1-9][0-9]{0,8})\s*,\s*([1-9][0-9]{0,8})\s*,\s*([1-9][0-9]{0,8})\s*>")
 
 
@@ -287,8 +285,7 @@ class ResolvedFile:
     complexes: tuple[ComplexAlgorithm, ...] = ()
 
 
-Item = tuple[Header, tuple[Statement, ...]]
-"""A header and the statements up to the next one."""
+Item = tuple[Header, tuple[Statement, ...]]  # A header and the statements up to the next one.
 
 
 def resolve(statements: Sequence[Statement], find_scheme: FindScheme, reporter: Reporter, with_schedules: bool = True) -> ResolvedFile:

@@ -33,8 +33,7 @@ from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Bases, Places, Scheme, WrittenSum, WrittenTerm, block_name
 from bilinear.source import Span
 
-TABLES = {"A": "u", "B": "v", "M": "w"}
-"""The map of a scheme that contains the forms of each kind."""
+TABLES = {"A": "u", "B": "v", "M": "w"}  # The map of a scheme that contains the forms of each kind.
 
 
 @dataclass(frozen=True)
@@ -265,12 +264,10 @@ class _BasisReader:
         return add_up(found, step.span, self.reporter) if sound else None
 
 
-MOST_COUNTED = 100_000
-"""The most characters of a part of a row whose surplus coefficients are counted."""
+MOST_COUNTED = 100_000  # The most characters of a part of a row whose surplus coefficients are counted.
 _SHORT = re.compile(r"[+-]?[0-9]{1,9}(?:/[1-9][0-9]{0,8})?")
 
-Cells = list[Form]
-"""The three parts of a row as sparse forms, over the blocks of A, of B and of C."""
+Cells = list[Form]  # The three parts of a row as sparse forms, over the blocks of A, of B and of C.
 
 
 def read_row(row: TableRow, header: FormatAndRing, reporter: Reporter) -> Cells | None:

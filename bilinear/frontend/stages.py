@@ -32,8 +32,7 @@ class ScheduleClaims:
     restores: tuple[str, ...] = ()
     result: Result | None = None
     temporaries: dict[str, Space] = field(default_factory=dict)
-    place: Span | None = None
-    """The place where the first temporaries are named."""
+    place: Span | None = None  # The place where the first temporaries are named.
 
 
 def read_claims(word: Word | None, reporter: Reporter) -> ScheduleClaims:
@@ -91,8 +90,7 @@ def _coefficient(sign: str, text: str | None) -> Coefficient:
 
 
 Terms = list[tuple[Block, Coefficient]]
-Row = tuple[Block, Terms, Span]
-"""A linear step: its target, the sum that it becomes, and its place."""
+Row = tuple[Block, Terms, Span]  # A linear step: its target, the sum that it becomes, and its place.
 
 
 @dataclass

@@ -44,8 +44,7 @@ from bilinear.ir.scheme import Scheme
 from bilinear.source import Source
 
 Table = NDArray[np.generic]
-MOST_BITS = 128
-"""The most bits of a numerator or denominator; no published scheme has more."""
+MOST_BITS = 128  # The most bits of a numerator or denominator; no published scheme has more.
 
 
 def scheme_from_arrays(
@@ -141,13 +140,9 @@ def _simplest(value: float | np.floating) -> Fraction:
     return near if type(value)(near.numerator / near.denominator) == value else whole
 
 
-MOST_NUMBERS = 2**20
-"""The most numbers of an array in a text."""
-MOST_LETTERS = 2**20
-"""The most characters of Python with arrays; published cells have up to 50 thousand."""
-
-NAMES = ("UVW", "ABC")
-"""What the three arrays of a scheme are called; A, B and C in tensor decompositions."""
+MOST_NUMBERS = 2**20  # The most numbers of an array in a text.
+MOST_LETTERS = 2**20  # The most characters of Python with arrays; published cells have up to 50 thousand.
+NAMES = ("UVW", "ABC")  # What the three arrays of a scheme are called; A, B and C in tensor decompositions.
 _MATRIX = re.compile(r"^[ \t]*([UVWABC])[ \t]*=[ \t]*\[([^\[\]]*)(\](?:[ \t]*\.?('))?)?", re.MULTILINE | re.IGNORECASE)
 _ROW = re.compile(r"[^;\n]+")
 _SKIPPED = re.compile(r"%[^\n]*|\.\.\.[^\n]*(?:\n|\Z)")
@@ -240,8 +235,7 @@ def _matrix(source: Source, text: str, match: re.Match[str]) -> list[list[Coeffi
 
 
 Triple: TypeAlias = tuple[ast.expr, ast.expr, ast.expr]
-LETTERS = "UVW"
-"""The name of the scheme whose three arrays are assigned one by one."""
+LETTERS = "UVW"  # The name of the scheme whose three arrays are assigned one by one.
 
 
 def python_entries(path: Path) -> tuple[str, ...]:

@@ -44,8 +44,7 @@ from bilinear.ir.scheme import Scheme
 from bilinear.source import Source
 from bilinear.verify.bilinear_map import prove_map
 
-Indexed = tuple[str, int, int]
-"""A block by its letter, row and column, from 0."""
+Indexed = tuple[str, int, int]  # A block by its letter, row and column, from 0.
 
 _BLOCK = re.compile(r"([abcABC])_?(?:([0-9])([0-9])|([0-9]{1,4})_([0-9]{1,4})|\[([0-9]{1,4}),([0-9]{1,4})\]|([0-9]{1,4}))", re.ASCII)
 _PRODUCT = re.compile(r"(?![abcABC]_?[0-9])[A-Za-z]{1,8}_?[0-9]{1,5}|[IVXLC]{1,9}", re.ASCII)
@@ -195,8 +194,7 @@ def _extents(products: list[Factors], letter: str) -> tuple[int, int]:
     return 1 + max(i for _, i, _ in blocks), 1 + max(j for _, _, j in blocks)
 
 
-Block = tuple[int, ...]
-"""The row and the column of a block, from 0, or its number."""
+Block = tuple[int, ...]  # The row and the column of a block, from 0, or its number.
 
 
 @dataclass(frozen=True)
@@ -208,13 +206,10 @@ class Formulas:
 
     maps: Maps
     commuting: bool
-    dims: Dims | None
-    """m, k and n, if the indices tell them."""
-    transposed: bool = False
-    """True if C has as many rows as B has columns, and they differ from those of A."""
+    dims: Dims | None  # m, k and n, if the indices tell them.
+    transposed: bool = False  # True if C has as many rows as B has columns, and they differ from those of A.
     found: tuple[str, ...] = ()
-    products: tuple[str, ...] = ()
-    """What the file calls its products, if it names each of them."""
+    products: tuple[str, ...] = ()  # What the file calls its products, if it names each of them.
 
     def scheme(self) -> Scheme:
         """The scheme, its C numbered as in the file where that is square. Raises `BilinearError` (E253) if the sizes do not fit."""

@@ -22,8 +22,7 @@ from bilinear.ir.number import Coefficient, generator
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Result, ScaledSchedule, ScaledTarget, Space, Stage
 from bilinear.source import Source, Span
 
-MOST_LINES = 10_000
-"""The most lines of one file."""
+MOST_LINES = 10_000  # The most lines of one file.
 
 _SECTION = re.compile(r"\[[^\]]*?::\s*([A-Za-z_][A-Za-z0-9_-]*)\s*\]")
 _STEP = re.compile(r"([0-9]{1,9})\s*:\s*([A-Za-z_]\w*)\s*=\s*([^>]*?)\s*->\s*([A-Za-z_]\w*)")

@@ -24,16 +24,14 @@ from bilinear.verify.schedule import prove_schedule
 from bilinear.verify.scheme import prove_scheme
 
 log = logging.getLogger("bilinear")
-NO_SCHEME = "E125"
-"""A file with only schedules."""
+NO_SCHEME = "E125"  # A file with only schedules.
 
 Entry = tuple[str, Scheme]
 """A scheme and its name in an expression of the language: a shipped name, or its file in quotes."""
 Progress = Callable[[str, int, int], None]
 
 
-MOST_ENTRIES = 10_000
-"""Files and folders below a folder that is read."""
+MOST_ENTRIES = 10_000  # Files and folders below a folder that is read.
 
 
 def files_below(folder: Path) -> list[Path]:
@@ -241,8 +239,7 @@ def _told(error: BilinearError) -> str:
     return f"{first.code}: {first.message}"
 
 
-Sums = tuple[int, int, int, int, float]
-"""Of some rows: how many, proved, lacking, refused, and the seconds."""
+Sums = tuple[int, int, int, int, float]  # Of some rows: how many, proved, lacking, refused, and the seconds.
 
 
 def by_format(rows: list[FolderRow]) -> list[tuple[str, *Sums]]:

@@ -22,8 +22,7 @@ from bilinear.reading import open_input
 from bilinear.verify.rings import factors
 from bilinear.verify.scheme import SchemeProof, prove_scheme
 
-HEAD = 2**16
-"""The bytes at the start of a file that decide its format."""
+HEAD = 2**16  # The bytes at the start of a file that decide its format.
 
 
 @dataclass(frozen=True)

@@ -32,13 +32,10 @@ from bilinear.interchange.arrays import NAMES, scheme_from_arrays
 from bilinear.interchange.reader_parts import NOTHING_ASKED, Asked, Beginning, Dims, Reading, picked, read_data
 from bilinear.reading import open_input
 
-MOST_BYTES = 8 * 2**20
-"""The largest `.mat` file."""
+MOST_BYTES = 8 * 2**20  # The largest `.mat` file.
 MOST_OPCODES = 200_000
-MOST_NAME = 200
-"""The most characters of a name."""
-MOST_ITEMS = 2**22
-"""The most elements of an array."""
+MOST_NAME = 200  # The most characters of a name.
+MOST_ITEMS = 2**22  # The most elements of an array.
 MOST_DIMENSIONS = 3
 KINDS = {f"{kind}{size}" for kind, sizes in {"i": "1248", "u": "1248", "f": "248", "b": "1"}.items() for size in sizes} | {"c8", "c16"}
 """Element types that are read: integers, floats, complex numbers and truth values; `O` beside them holds arrays and numbers."""
@@ -181,10 +178,8 @@ def _is_shape(shape: object) -> bool:
     return isinstance(shape, tuple) and len(shape) <= MOST_DIMENSIONS and all(type(n) is int and 0 <= n <= MOST_ITEMS for n in shape)
 
 
-MOST_ARCHIVE = 8 * 2**20
-"""Bytes of an archive."""
-MOST_MEMBER = 32 * 2**20
-"""Bytes of one of its arrays, decompressed."""
+MOST_ARCHIVE = 8 * 2**20  # Bytes of an archive.
+MOST_MEMBER = 32 * 2**20  # Bytes of one of its arrays, decompressed.
 MOST_MEMBERS = 4096
 MOST_HEADER = 4096
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}

@@ -16,8 +16,7 @@ Piece = str | int | tuple[int, int]
 NAME = r"[A-Za-z]+[0-9_]*(?:\[[0-9]+,[0-9]+\])?"
 HEAD = re.compile(rf"(?<![A-Za-z0-9_\].])({NAME})\s*(:?=|[-+]=)(?!=)", re.ASCII)
 """What a formula begins with; `+=` adds to what there is."""
-MOST_BLANKS = 200
-"""How far back from a word the last sign of a value is looked for."""
+MOST_BLANKS = 200  # How far back from a word the last sign of a value is looked for.
 _COMMENT = re.compile(r"(?:#|//|%)[^\n]*")
 _WORD = re.compile(r"(?<![\w\\.])[^\W\d_]{2,}(?![\w\[])")
 _ENDS = re.compile(r";|,(?![0-9]+\])|\.(?=\s|\Z)")
@@ -65,8 +64,7 @@ _COPIED = _rules(
 
 _BELOW = re.compile(r"^([^\n=]*=[^\n]*)\n([ \t]*[0-9]+(?:,[0-9]+)?(?:[ \t]+[0-9]+(?:,[0-9]+)?)*)[ \t]*$", re.MULTILINE | re.ASCII)
 _BARE = re.compile(r"(?<![\w])[A-Za-z](?![\w\[])", re.ASCII)
-LOST = re.compile(r"=\s*[-+(]*([abAB])(?=[ \t\n]*[-+(])", re.ASCII)
-"""A block that has lost its index."""
+LOST = re.compile(r"=\s*[-+(]*([abAB])(?=[ \t\n]*[-+(])", re.ASCII)  # A block that has lost its index.
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,7 @@ from bilinear.ir.ring import Ring, parse_ring
 from bilinear.ir.scheme import Bases, Scheme
 from bilinear.source import Source
 
-PLACEHOLDER = 1013
-"""A prime that stands for an algebraic number in files of rationals."""
+PLACEHOLDER = 1013  # A prime that stands for an algebraic number in files of rationals.
 
 _NAMED = re.compile(r"(?:sqrt\(\s*(-?[0-9]{1,6})\s*\)|square root of (-?[0-9]{1,6}))")
 

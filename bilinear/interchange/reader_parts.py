@@ -20,14 +20,12 @@ from bilinear.ir.scheme import Bases, Scheme
 from bilinear.reading import TooLargeError, read_input, text_of, with_plain_signs
 from bilinear.source import Source
 
-MOST_BYTES = 4 * 2**20
-"""The largest file that is read, in bytes."""
+MOST_BYTES = 4 * 2**20  # The largest file that is read, in bytes.
 MOST_BLOCKS = 4096
 MOST_PRODUCTS = 100_000
 MOST_NONZEROS = 2**17
 """The most nonzero coefficients of a table; the largest published ones have a few thousand."""
-MOST_DIGITS = 100
-"""The most digits of a numerator or denominator."""
+MOST_DIGITS = 100  # The most digits of a numerator or denominator.
 MOST_POWER = 64
 MOST_EXPANDED = 2**22
 """The most terms of temporaries, or of tables composed with changes of basis, when expanded."""
@@ -76,10 +74,8 @@ class Reading(NamedTuple):
 
     scheme: Scheme
     transposed: bool
-    found: tuple[str, ...] = ()
-    """What the reader determined by trying, or left out."""
-    by_columns: bool = False
-    """True if the blocks of A and B, too, may be numbered column by column."""
+    found: tuple[str, ...] = ()  # What the reader determined by trying, or left out.
+    by_columns: bool = False  # True if the blocks of A and B, too, may be numbered column by column.
 
 
 def read_text(path: Path, most: int | None = None) -> Source:
@@ -295,19 +291,15 @@ def shape(dims: Dims) -> str:
     return f"<{','.join(map(str, dims))}>"
 
 
-MOST_NESTED = 40
-"""The deepest nesting of parentheses."""
-MOST_LENGTH = 4 * MOST_DIGITS
-"""The most digits of a coefficient in products of numbers."""
+MOST_NESTED = 40  # The deepest nesting of parentheses.
+MOST_LENGTH = 4 * MOST_DIGITS  # The most digits of a coefficient in products of numbers.
 
 LOST_INDEX = "a block has its row and column, a12, a_{1,2} or a[1,12]; `pdftotext -layout` keeps more of them than a plain copy"
 
 Linear = dict[Hashable, Coefficient]
 Value = Coefficient | Linear
-Product = tuple[Coefficient, list[Linear]]
-"""A number times linear forms."""
-MOST_EXPRESSIONS = 2**20
-"""The largest file of expressions in bytes; published ones have some ten thousand."""
+Product = tuple[Coefficient, list[Linear]]  # A number times linear forms.
+MOST_EXPRESSIONS = 2**20  # The largest file of expressions in bytes; published ones have some ten thousand.
 
 _SIGNS = {1: Fraction(1), -1: Fraction(-1)}
 _NUMBER = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:j(?![A-Za-z0-9_]))?"

@@ -37,8 +37,7 @@ from bilinear.ir.scheme import Scheme
 from bilinear.source import Source
 
 _SIZES = r"([1-9][0-9]{0,3})[ \t]+([1-9][0-9]{0,3})[ \t]+([1-9][0-9]{0,3})[ \t]+([1-9][0-9]{0,5})[ \t]*"
-MOST_LETTERS = 4000
-"""The most characters of one number."""
+MOST_LETTERS = 4000  # The most characters of one number.
 
 _MARK = "substitution information"
 _TABLES = ("U", "V", "W", "the temporaries of U", "the temporaries of V", "the temporaries of W")
@@ -279,8 +278,7 @@ def _of_tables(source: Source, name: str, dims: Dims, tables: Sequence[Sequence[
 
 
 MOST_NUMBERS = 2**22
-DEPTH = 4
-"""Lists within lists: products, matrices, rows, numbers."""
+DEPTH = 4  # Lists within lists: products, matrices, rows, numbers.
 
 _LIST_TOKEN = re.compile(r"\s*(?:([{},])|((?:[+-]\s*)?[0-9]+(?:/[0-9]+|\.[0-9]*)?))", re.ASCII)
 _ASSIGNED = re.compile(r"\A\s*[A-Za-z$][A-Za-z0-9$]*\s*=")

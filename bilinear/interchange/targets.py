@@ -35,12 +35,10 @@ KINDS = {
     "k": "skew-symmetric",
     "w": "skew-symmetric with a diagonal",
 }
-TRANSPOSED = "t"
-"""For the second operand: the transposed first one."""
+TRANSPOSED = "t"  # For the second operand: the transposed first one.
 
 Place = tuple[int, int]
-Entries = dict[Place, tuple[int, int]]
-"""The number and the sign of the value at each place that is not zero."""
+Entries = dict[Place, tuple[int, int]]  # The number and the sign of the value at each place that is not zero.
 
 
 def structured_product(left: str, right: str, m: int, k: int, n: int, outputs: frozenset[int] | None = None) -> BilinearMap:
@@ -91,10 +89,8 @@ def _is_entry(kind: str, i: int, j: int) -> bool:
     return kind == "g" or (i >= j if kind == "l" else i < j or (i == j and kind != "k"))
 
 
-PRIMES = (2, 3, 5, 7)
-"""The characteristics tried if a file names none."""
-MOST_SIZE = 64
-"""The most values on a side for which maps are tried."""
+PRIMES = (2, 3, 5, 7)  # The characteristics tried if a file names none.
+MOST_SIZE = 64  # The most values on a side for which maps are tried.
 
 _ORDER = re.compile(r"_[FS]([0-9]{1,6})(?![0-9])|-mod([0-9]{1,6})(?![0-9])")
 

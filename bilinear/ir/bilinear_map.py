@@ -11,8 +11,7 @@ from bilinear.ir.number import Coefficient
 from bilinear.ir.ring import RATIONALS, Ring
 from bilinear.ir.scheme import block_name, block_names
 
-Grid = tuple[int, int, int]
-"""The blocks m, k and n of matrices of m x k and k x n blocks."""
+Grid = tuple[int, int, int]  # The blocks m, k and n of matrices of m x k and k x n blocks.
 WHOLE: Grid = (1, 1, 1)
 
 Terms = dict[tuple[int, int], Coefficient]

@@ -68,5 +68,4 @@ class ComplexScheme:
     bases: None = field(default=None, init=False)
 
 
-Products = Scheme | ComplexScheme
-"""A scheme that multiplies blocks of real matrices, or of complex ones."""
+Products = Scheme | ComplexScheme  # A scheme that multiplies blocks of real matrices, or of complex ones.

@@ -70,8 +70,7 @@ class LargestKernel(WithoutShared):
     )
     threads: tuple[int, int] = (32, 8)
     template: str = field(default="digit_largest.cu.j2", init=False)
-    ahead: int = field(default=4, init=False)
-    """Loads in flight at once."""
+    ahead: int = field(default=4, init=False)  # Loads in flight at once.
 
     @property
     def lines(self) -> int:
@@ -175,8 +174,7 @@ class TiledKernel:
     """The launch of a kernel whose blocks of threads compute one tile after another, by warpgroups."""
 
     tile: DigitTile | ModularTile
-    features = "a"
-    """The suffix of the architecture: the kernel uses instructions that only one chip has."""
+    features = "a"  # The suffix of the architecture: the kernel uses instructions that only one chip has.
 
     @property
     def shape(self) -> DigitTile | ModularTile | WarpTile:
@@ -219,8 +217,7 @@ class DigitProductKernel(TiledKernel):
     one_triangle: bool = False
     element: Element = FLOAT32
     template: str = field(default="digit_product.cu.j2", init=False)
-    sums: str = field(default="digit_sums.cu.j2", init=False)
-    """The template of the sums of a tile."""
+    sums: str = field(default="digit_sums.cu.j2", init=False)  # The template of the sums of a tile.
 
     @property
     def order(self) -> str:
@@ -368,8 +365,7 @@ class ComplexProductKernel(WithoutShared):
         *TURNS,
     )
     threads: tuple[int, int] = (256, 1)
-    tile: int = 64
-    """Rows and columns of C that a block of threads computes at a time."""
+    tile: int = 64  # Rows and columns of C that a block of threads computes at a time.
     template: str = field(default="complex_product.cu.j2", init=False)
 
     def reference(self, values: KernelValues) -> None:
@@ -397,12 +393,10 @@ class LoadingKernel(TiledKernel):
     left_width: int
     right_width: int
     element: Element = FLOAT32
-    direct: bool = field(default=True, init=False)
-    """The product is C: there are no levels above it."""
+    direct: bool = field(default=True, init=False)  # The product is C: there are no levels above it.
     one_triangle: bool = field(default=False, init=False)
     template: str = field(default="digit_load_product.cu.j2", init=False)
-    sums: str = field(default="digit_load_sums.cu.j2", init=False)
-    """The template of the sums of a tile."""
+    sums: str = field(default="digit_load_sums.cu.j2", init=False)  # The template of the sums of a tile.
     arguments: tuple[Argument, ...] = (
         Argument("pointer", "A"),
         *indices("A_line", "A_term"),

@@ -22,12 +22,9 @@ from bilinear.ir.scheme import Places, Scheme
 from bilinear.ir.tile import ResidueTile
 from bilinear.source import Span
 
-MOST_DIGITS = 4
-"""The most floating-point digits of a number."""
-LARGEST_MODULUS = 256
-"""Residues of least size modulo this number, -128 to 127, are the numbers of int8."""
-MOST_MODULI = 32
-"""The most moduli of a number."""
+MOST_DIGITS = 4  # The most floating-point digits of a number.
+LARGEST_MODULUS = 256  # Residues of least size modulo this number, -128 to 127, are the numbers of int8.
+MOST_MODULI = 32  # The most moduli of a number.
 _NAMES = {1: ("h",), 2: ("h", "l"), 3: ("h", "m", "l")}
 
 

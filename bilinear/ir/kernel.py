@@ -63,8 +63,7 @@ class Part:
     number: int
     height: str
     width: str
-    spaces: tuple[str, ...]
-    """The spaces that the part reads or writes, in the order of the table's columns."""
+    spaces: tuple[str, ...]  # The spaces that the part reads or writes, in the order of the table's columns.
     sources: tuple[Port, ...]
     targets: tuple[Port, ...]
     additions: int
@@ -100,8 +99,7 @@ class LinearKernel(WithoutShared):
     parts: tuple[Part, ...]
     places: tuple[tuple[int, ...], ...]
     """One row for each place: the part's number (-1: nothing runs), then the grid row and column of the place in each of its spaces."""
-    beside: int = 1
-    """Rows of the table that a block of threads runs at once, a warp each."""
+    beside: int = 1  # Rows of the table that a block of threads runs at once, a warp each.
     template: str = field(default="linear.cu.j2", init=False)
 
     @property
@@ -186,8 +184,7 @@ class ProductKernel:
     destinations: tuple[Destination, ...]
     turns: int = 1
     beside: int = 1
-    guarded: bool = False
-    """True if the kernel does nothing unless the int at the argument `flag` is set."""
+    guarded: bool = False  # True if the kernel does nothing unless the int at the argument `flag` is set.
 
     @property
     def rows(self) -> int:
@@ -269,8 +266,7 @@ class ProductKernel:
                 store(to, value if keep == 0 else real(keep) * loaded(to, self.element) + value, self.element)
 
 
-SHARED_BESIDE = 1024
-"""Bytes of shared memory that the driver takes for each block."""
+SHARED_BESIDE = 1024  # Bytes of shared memory that the driver takes for each block.
 
 
 def _matrix(name: str) -> tuple[Argument, ...]:
@@ -370,8 +366,7 @@ class PartsKernel(WithoutShared):
         scaled_sum(values.view("C", code, (lines, line), ("C_line", "C_neighbour")), total, *factors(values, code))
 
 
-MATRIX = (*_matrix("X"), *indices("rows", "columns"))
-"""The matrix that a kernel reads."""
+MATRIX = (*_matrix("X"), *indices("rows", "columns"))  # The matrix that a kernel reads.
 
 
 @dataclass(frozen=True)
@@ -481,10 +476,8 @@ class MirrorKernel(WithoutShared):
             c[:, columns, rows] = c[:, rows, columns]
 
 
-LANE = 16
-"""Bytes of a row of B and C that a thread holds."""
-WORD = 8
-"""Bytes of a row of A that a thread reads at once, a chunk of 64 terms."""
+LANE = 16  # Bytes of a row of B and C that a thread holds.
+WORD = 8  # Bytes of a row of A that a thread reads at once, a chunk of 64 terms.
 
 
 @dataclass(frozen=True)

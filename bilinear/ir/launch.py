@@ -26,8 +26,7 @@ InputKernel = ScanKernel | MagnitudeKernel | DigestKernel | LargestIntegersKerne
 """Kernels that only read matrices."""
 DirectKernel = ThinKernel | PartsKernel | DigitKernel | LoadingKernel | ResidueKernel | RoundKernel | BitProductKernel | MirrorKernel
 """Kernels that multiply matrices as they lie, without a schedule, and what copies one triangle of C to the other."""
-AnyKernel = Kernel | InputKernel | DirectKernel
-"""A kernel of any kind."""
+AnyKernel = Kernel | InputKernel | DirectKernel  # A kernel of any kind.
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ Form = tuple[tuple[int, Coefficient], ...]
 """A linear form: (index, nonzero coefficient) pairs in ascending order of the index."""
 
 
-MOST_DIGITS = 2**25
-"""The most digits of packed forms with which the matrix of a map is computed: 256 MiB."""
+MOST_DIGITS = 2**25  # The most digits of packed forms with which the matrix of a map is computed: 256 MiB.
 
 
 def form(terms: Mapping[int, Coefficient] | Iterable[tuple[int, Coefficient]]) -> Form:

@@ -30,8 +30,7 @@ class AnyArray(Protocol):
         """The element type, in the words of its library."""
 
 
-ArrayT = TypeVar("ArrayT", bound=AnyArray)
-"""The type of the arrays that a caller gives, and gets."""
+ArrayT = TypeVar("ArrayT", bound=AnyArray)  # The type of the arrays that a caller gives, and gets.
 Dtype: TypeAlias = "np.dtype[np.generic]"
 """The element type of an array, by NumPy; CuPy's arrays have the same."""
 
@@ -112,8 +111,7 @@ class Layout(NamedTuple):
         return _reach(self.shape, self.strides, self.itemsize)
 
 
-Range = tuple[int, int]
-"""A half-open range of rows or columns."""
+Range = tuple[int, int]  # A half-open range of rows or columns.
 
 
 class Matrix(NamedTuple):

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import SMALL, USUAL, beside
 
-MOST_EXTENT = 2**31 - 1
-"""The largest extent of a matrix that is planned for or created."""
-MOST_WORKSPACE = 2**80
-"""Bytes: more than any workspace, even for the largest extents."""
-MOST_LEVELS = 20
-"""The most levels of a schedule, even of a scheme with one product."""
+MOST_EXTENT = 2**31 - 1  # The largest extent of a matrix that is planned for or created.
+MOST_WORKSPACE = 2**80  # Bytes: more than any workspace, even for the largest extents.
+MOST_LEVELS = 20  # The most levels of a schedule, even of a scheme with one product.
 MOST_PRODUCTS = 17_000
 """The most products of a schedule: with more, blocks are small, and the proof of 16,807 (five levels of seven) takes 6 s."""
 LEVELS_ALLOWED = f"a schedule has at most {MOST_LEVELS} levels, and at most {MOST_PRODUCTS:,} products in all"
@@ -27,8 +24,7 @@ COLOURS, ATOMICS = "colours", "atomics"
 CONTENTION = (COLOURS, ATOMICS)
 """How products of a stage that add to one block of C run: in groups without such pairs, one after the other, so that every sum has one
 order; or all at once, by atomic additions, so that sums of rounded numbers differ from call to call."""
-AGAIN = (ITEMS, GROUPS, KERNELS)
-"""The modes in which every task reads its blocks again."""
+AGAIN = (ITEMS, GROUPS, KERNELS)  # The modes in which every task reads its blocks again.
 
 
 @dataclass(frozen=True)

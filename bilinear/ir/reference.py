@@ -20,10 +20,8 @@ MOST_EXPONENT, DIGIT_TOP = 126, 141
 """The largest exponent of a line's scale for float16 digits; and this minus the exponent's bits of its largest magnitude is one."""
 
 
-SPECIAL = 1 << 20
-"""The exponent of a line that holds an Inf or a NaN."""
-MODERATE = 400
-"""Scales of at most 2^400 leave every sum of integers far from overflow and underflow."""
+SPECIAL = 1 << 20  # The exponent of a line that holds an Inf or a NaN.
+MODERATE = 400  # Scales of at most 2^400 leave every sum of integers far from overflow and underflow.
 
 
 class KernelValues:

@@ -42,8 +42,7 @@ from bilinear.ir.tile import PANEL, RESIDUE_SLICE, WARP_RESIDUES, ModularTile, W
 
 FEW_TARGETS = 4
 """With more blocks of C than this, the loop over the moduli is not unrolled: its text would be too long."""
-HALF = 31
-"""The lower bits of a number modulo more than 2^31; it has at most as many higher ones."""
+HALF = 31  # The lower bits of a number modulo more than 2^31; it has at most as many higher ones.
 
 
 @dataclass(frozen=True)
@@ -134,16 +133,12 @@ class IntegerRecomposeKernel(WithoutShared):
             c[...] = value.astype(np.uint64).astype(self.element.code)
 
 
-LIMBS = {2: 32, 3: 24}
-"""Bits of a limb for whole numbers of so many limbs."""
-MOST_BITS = 3 * LIMBS[3] - 1
-"""Bits of the largest whole number, without its sign."""
+LIMBS = {2: 32, 3: 24}  # Bits of a limb for whole numbers of so many limbs.
+MOST_BITS = 3 * LIMBS[3] - 1  # Bits of the largest whole number, without its sign.
 FLOAT_INTEGERS = 0x4B000000
 """The bits of 2^23 in float32: adding an integer below 2^23 to the bits gives the bits of the sum."""
-STAGED_BYTES = 36_864
-"""Bytes of shared memory for blocks that are read at once and transposed."""
-MOST_UNROLLED = 16
-"""With more forms than this, the loop over the moduli is not unrolled when they are cut."""
+STAGED_BYTES = 36_864  # Bytes of shared memory for blocks that are read at once and transposed.
+MOST_UNROLLED = 16  # With more forms than this, the loop over the moduli is not unrolled when they are cut.
 SUM_BITS = 52
 """Bits of sums of residues times pieces of a weight: one less than a float64 holds, to leave room for a carry."""
 
@@ -182,8 +177,7 @@ class ScaleKernel(_RoundingText, WithoutShared):
     by_largest: bool = False
     arguments: tuple[Argument, ...] = (*OPERAND, *indices("room"), Argument("words", "exponents"), Argument("flag", "flag"))
     template: str = field(default="residue_scale.cu.j2", init=False)
-    ahead: int = field(default=4, init=False)
-    """Loads in flight at once."""
+    ahead: int = field(default=4, init=False)  # Loads in flight at once.
 
     @property
     def threads(self) -> tuple[int, int]:

@@ -10,8 +10,7 @@ from bilinear.ir.number import Coefficient, Symbolic, square
 
 RINGS = "Z, Q, Z/p (p a prime or a power of 2), Q[sqrt(d)] (d without square factors), Q[i], Q[lambda]"
 """The supported rings, as messages list them."""
-MOST_DIGITS = 18
-"""The most digits of a modulus or of the number under a root."""
+MOST_DIGITS = 18  # The most digits of a modulus or of the number under a root.
 
 _RING = re.compile(r"Z|Q|Z/([1-9][0-9]*)|Q\[(?:sqrt\((-?[0-9]+)\)|i|lambda)\]")
 

@@ -9,10 +9,8 @@ from bilinear.ir.element import FLOAT32, Element
 from bilinear.ir.kernel import Argument, WithoutShared, indices
 from bilinear.ir.reference import KernelValues, bfloat16
 
-LINE = 8
-"""Rounded numbers in 16 bytes."""
-CELL = 256
-"""Bytes to whose multiples rounded operands are aligned."""
+LINE = 8  # Rounded numbers in 16 bytes.
+CELL = 256  # Bytes to whose multiples rounded operands are aligned.
 
 
 @dataclass(frozen=True)
@@ -41,8 +39,7 @@ def lines_of(shape: tuple[int, ...], by_columns: bool) -> tuple[int, int]:
     return (columns, rows) if by_columns else (rows, columns)
 
 
-FLOAT32_LIBRARY = 0
-"""`CUDA_R_32F`."""
+FLOAT32_LIBRARY = 0  # `CUDA_R_32F`.
 ROUNDINGS = {
     own.name: own
     for own in (
@@ -57,8 +54,7 @@ ROUNDINGS = {
 class RoundKernel(WithoutShared):
     """Rounds a matrix of `lines` lines to bfloat16: X has lines `apart` elements from each other, Y lines of `pitch` numbers."""
 
-    width: int
-    """Elements of X that are read at once: 4, or 1 where lines begin at no multiple of 16 bytes."""
+    width: int  # Elements of X that are read at once: 4, or 1 where lines begin at no multiple of 16 bytes.
     element: Element = FLOAT32
     threads: tuple[int, int] = (256, 1)
     arguments: tuple[Argument, ...] = (
@@ -66,8 +62,7 @@ class RoundKernel(WithoutShared):
         *indices("apart", "line", "lines", "pitch"),
         Argument("words", "Y"),
     )
-    lanes: int = field(default=4, init=False)
-    """Numbers of a thread."""
+    lanes: int = field(default=4, init=False)  # Numbers of a thread.
     template: str = field(default="rounded.cu.j2", init=False)
 
     @property

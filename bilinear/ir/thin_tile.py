@@ -15,21 +15,17 @@ class ThinTileFacts:
 
     least_capability = 80
     """The least compute capability, times ten, of a device that runs it: all of them copy asynchronously."""
-    features = ""
-    """The suffix of the architecture if no later one runs it."""
+    features = ""  # The suffix of the architecture if no later one runs it.
     times_doubles = 0.0
     """How many products its matrix unit does while the unit for doubles does one, by data sheets; 0 on the pipes."""
-    copies_lines = False
-    """Whether a slice takes the time of its lines to copy, however long they are."""
+    copies_lines = False  # Whether a slice takes the time of its lines to copy, however long they are.
     copies_beside = False
     """Whether copies take no time of the warps that multiply, and less than the memory's."""
     fetches = False
     """Whether warps of their own fetch slices. Then each warp that multiplies writes its own short parts of lines of the result, which may
     end within what memory writes at once."""
-    keeps: bool = False
-    """Whether B is one slice, which a block of threads keeps."""
-    turns: int = 1
-    """Units, each a tile of the result, that a block of threads has in hand at once."""
+    keeps: bool = False  # Whether B is one slice, which a block of threads keeps.
+    turns: int = 1  # Units, each a tile of the result, that a block of threads has in hand at once.
     block: ClassVar[tuple[int, int, int] | None] = None
     """The rows, columns and terms of an instruction, if those outside of the result are left out."""
 
@@ -134,8 +130,7 @@ class ThinFetchedTile(ThinMmaTile):
     least_capability = 90
     features = "a"
     fetches = True
-    barrier_bytes: int = field(default=128, init=False)
-    """What the barriers take of shared memory."""
+    barrier_bytes: int = field(default=128, init=False)  # What the barriers take of shared memory.
 
     @property
     def registers(self) -> int:

@@ -8,8 +8,7 @@ from bilinear.ir.element import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Element
 
 MOST_SHARED_BYTES = 227 * 1024
 """Dynamic shared memory that a block of threads can have on sm_90; the blocks of a multiprocessor share 1 KiB more."""
-USUAL, LARGE, SMALL = "usual", "large", "small"
-"""Sizes of tiles: every unit has one of each."""
+USUAL, LARGE, SMALL = "usual", "large", "small"  # Sizes of tiles: every unit has one of each.
 
 
 @dataclass(frozen=True)
@@ -107,8 +106,7 @@ class DigitTile:
     """
 
     name: str
-    scheme: str = "pairs"
-    """The scheme by which digits multiply."""
+    scheme: str = "pairs"  # The scheme by which digits multiply.
     m: int = 128
     n: int = 128
     k: int = 64
@@ -186,8 +184,7 @@ LEAST_CAPABILITY = 80
 """The first compute capability, times ten, whose warps multiply float16 and int8, and which copies asynchronously."""
 WARP_PAIRS = WarpTile("mma.m16n8k16.f32.f16.f16.f32", k=32, line_bytes=2 * 2 * (128 + 128))
 """For float16, two digits of each number. The unit truncates its sums, like that of warpgroups."""
-WARP_RESIDUES = WarpTile("mma.m16n8k32.s32.s8.s8.s32", k=64, line_bytes=128 + 256, stages=4)
-"""For int8."""
+WARP_RESIDUES = WarpTile("mma.m16n8k32.s32.s8.s8.s32", k=64, line_bytes=128 + 256, stages=4)  # For int8.
 
 _FLOAT32 = (
     SimtTile(USUAL, USUAL, m=64, n=128, k=16, m_warps=2, n_warps=2, stages=3, blocks=3),
@@ -243,8 +240,7 @@ PANEL, DIGIT_SLICE, RESIDUE_SLICE = 128, 64, 128
 """Lines that are neighbours in memory; terms of digits (with both digits of each) and of residues that are."""
 MOST_BLOCKS = 64
 """The most blocks of a matrix whose sums are cut into digits or residues in one pass over memory."""
-LONGEST_SUM = 131_072
-"""Products of residues are added up in int32 for at most this many terms."""
+LONGEST_SUM = 131_072  # Products of residues are added up in int32 for at most this many terms.
 
 
 @dataclass(frozen=True)
@@ -307,8 +303,7 @@ RESIDUE_TILES = {
 }
 """The tiles of products of residues, by name."""
 
-RESIDUES = "residues"
-"""The name of the residues with the fewest moduli that keep the accuracy."""
+RESIDUES = "residues"  # The name of the residues with the fewest moduli that keep the accuracy.
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from bilinear.ir.scheme import Scheme
 
 
-ALIGNMENT = 256
-"""Workspaces start at multiples of this many bytes; rows start at multiples of 16."""
+ALIGNMENT = 256  # Workspaces start at multiples of this many bytes; rows start at multiples of 16.
 
 Extents = tuple[int, int, int]
 Lifetimes = Mapping[str, int]

@@ -34,8 +34,7 @@ from bilinear.verify.composed import is_large, prove_by_terms, prove_composed, p
 from bilinear.verify.schedule import ScheduleProof, prove_schedule
 from bilinear.verify.scheme import SchemeProof, prove_scheme
 
-MOST_SHOWN = 60
-"""The most characters of a coefficient in a message."""
+MOST_SHOWN = 60  # The most characters of a coefficient in a message.
 
 
 def require_numbers(scheme: Scheme, proof: SchemeProof, modulus: int = 0) -> None:

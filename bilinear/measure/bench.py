@@ -157,10 +157,8 @@ def errors_by_level(dtypes: Iterable[str], device: Device, progress: Progress = 
                 yield ErrorPoint(name, levels, dtype, size, trust.error, bound)
 
 
-What = str | tuple[object, ...]
-"""A timed call: of the library, by name, or of a plan."""
-SAVE_EVERY = 5.0
-"""Results are saved after this many seconds, because a run can be cut short."""
+What = str | tuple[object, ...]  # A timed call: of the library, by name, or of a plan.
+SAVE_EVERY = 5.0  # Results are saved after this many seconds, because a run can be cut short.
 
 
 @dataclass(frozen=True)

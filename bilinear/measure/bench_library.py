@@ -34,15 +34,11 @@ from bilinear.measure.check_multiply import Device, module_of, on_host, require_
 from bilinear.runtime.matmul import matmul
 from bilinear.version import __version__
 
-Make = Callable[[Array, Array, Array], Call]
-"""Makes the call of a library."""
-
-NVML = "libnvidia-ml.so.1"
-"""The driver's library that counts energy."""
+Make = Callable[[Array, Array, Array], Call]  # Makes the call of a library.
+NVML = "libnvidia-ml.so.1"  # The driver's library that counts energy.
 BATCH_MS, STILL_S = 10.0, 1.0
 """Calls between two looks at the counter, which moves every few tens of milliseconds, and the seconds after which it does not move."""
-NOT_TRANSPOSED = 0
-"""`CUBLAS_OP_N`."""
+NOT_TRANSPOSED = 0  # `CUBLAS_OP_N`.
 
 
 def library_calls(a: Array, b: Array, c: Array) -> dict[str, Call]:
@@ -149,8 +145,7 @@ def _cublaslt(a: Array, b: Array, c: Array) -> Call:
 
 LOAD = ("clocks.sm", "power.draw", "temperature.gpu")
 LIMITS = ("driver_version", "clocks.max.sm", "power.limit")
-PATIENCE = 10.0
-"""Seconds after which the driver's tool is given up."""
+PATIENCE = 10.0  # Seconds after which the driver's tool is given up.
 
 
 def commit() -> str:
@@ -296,8 +291,7 @@ def _number(text: str) -> float | None:
     return None
 
 
-DOUBT = 64
-"""A wrong result passes with a probability of at most 2^-DOUBT, modulo a prime."""
+DOUBT = 64  # A wrong result passes with a probability of at most 2^-DOUBT, modulo a prime.
 ALPHA, BETA = 2, 3
 
 

@@ -35,8 +35,7 @@ MOST_FLOPS = 9e12
 """The most operations of a shape in the grid: 0.2 s at 50 TFLOP/s, so that a run takes minutes."""
 FAMILIES = (13, 27, 13, 27, 13, 27, 20, 20, 20, 20)
 """The number of shapes in the grid: powers of two (cubes, others), primes, odd, tall (m, k), wide (k, m)."""
-FRESH = 20
-"""Where the points of the second grid begin, in thousands."""
+FRESH = 20  # Where the points of the second grid begin, in thousands.
 ROOT = 1.2207440846057596
 """The real root of x^4 = x + 1. Multiples of its powers, modulo 1, fill the cube evenly.
 

@@ -20,17 +20,14 @@ from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
 from bilinear.planner.ways import Way, lowered
 
-SIZES = (128, 256, 512, 1024, 2048, 4096)
-"""Of NumPy's multiply."""
+SIZES = (128, 256, 512, 1024, 2048, 4096)  # Of NumPy's multiply.
 STREAMED = tuple(Way((name,)) for name in ("winograd_depth_first", "r_s_mm", "w_mm", "s_mm"))
 STREAMED_SIZE, TINY = 2048, 64
 CHECKED = tuple(Way(levels) for name in ("winograd_depth_first", "w_mm", "r_s_mm") for levels in ((name,), (name, name)))
-CHECKED_SIZES = (512, 1024, 2048)
-"""Whole multiplies that are compared with the model."""
+CHECKED_SIZES = (512, 1024, 2048)  # Whole multiplies that are compared with the model.
 LEAST_BLOCK = 256
 TOUCHED = 2**28
-LEAST = 1e-9
-"""Seconds; no difference of two times is less."""
+LEAST = 1e-9  # Seconds; no difference of two times is less.
 
 
 def tune_cpu(progress: Progress = no_progress, bench: CpuBench | None = None) -> Cpu:

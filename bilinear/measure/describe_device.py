@@ -50,10 +50,8 @@ class Facts:
     processors: int
     memory: int
     l2: int
-    shared: int = MOST_SHARED_BYTES
-    """The shared memory that a block of threads can have."""
-    capability: int = 90
-    """The compute capability, times ten."""
+    shared: int = MOST_SHARED_BYTES  # The shared memory that a block of threads can have.
+    capability: int = 90  # The compute capability, times ten.
 
 
 def gpu_bench() -> GpuBench:
@@ -202,8 +200,7 @@ SHARE_OF_MEMORY = 0.5
 UNKNOWN = 1.0
 FREE = 1e12
 """GB/s of the epilogue while each product writes one block: that write is part of a tile's start-up cost."""
-PLAIN = ProductWork(1, 0, 1)
-"""The plain multiply: one product of A and B themselves."""
+PLAIN = ProductWork(1, 0, 1)  # The plain multiply: one product of A and B themselves.
 
 
 def tune(progress: Progress = no_progress, bench: GpuBench | None = None) -> Device:

@@ -143,11 +143,9 @@ NEAR = 1.35
 MOST, AT_ONCE = 48, 8
 """The most contenders timed for a problem, and how many are timed side by side; the deadline is checked in between."""
 FINALISTS = 4
-FEW, ROUNDS = 3, 9
-"""Rounds for all contenders, and for the fastest of them."""
+FEW, ROUNDS = 3, 9  # Rounds for all contenders, and for the fastest of them.
 SETTLE_MS = 20.0
-WRONG = "E685"
-"""This error ends the search: a plan that multiplies wrongly must be reported."""
+WRONG = "E685"  # This error ends the search: a plan that multiplies wrongly must be reported.
 log = logging.getLogger("bilinear")
 
 

@@ -18,8 +18,7 @@ from bilinear.ir.matrix import Array
 from bilinear.ir.number import residue
 from bilinear.lowering.prepare import proved, require_numbers, require_residues
 
-BITS = 8
-"""Bits in a byte; with NumPy each byte of A chooses one of the 256 sums of eight rows of B."""
+BITS = 8  # Bits in a byte; with NumPy each byte of A chooses one of the 256 sums of eight rows of B.
 
 
 def multiply_on_cpu(a: Array, b: Array) -> Array:

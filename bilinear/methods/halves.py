@@ -52,8 +52,7 @@ from bilinear.resources import implementation_sha256
 if TYPE_CHECKING:
     from bilinear.ir.scheme import Scheme
 
-WAYS = ("winograd",), ("winograd", "winograd")
-"""The levels that are told beside the library's multiply."""
+WAYS = ("winograd",), ("winograd", "winograd")  # The levels that are told beside the library's multiply.
 SUMMED = 2.0**-22 * (1 + 2.0**-20)
 """The unit roundoff of a term in sums of the matrix units for 16 bits, which cut off what they add.
 
@@ -62,8 +61,7 @@ That is at most (1 + SUMMED)^t.
 """
 PLACED = np.dtype(FLOAT16.name)
 """The type of 16 bits that placements are made for, whichever of the two the matrices hold."""
-COMPUTE_32F = 68
-"""`CUBLAS_COMPUTE_32F`, in which sums are float32."""
+COMPUTE_32F = 68  # `CUBLAS_COMPUTE_32F`, in which sums are float32.
 WHOLE_REDUCTIONS = 16
 """`CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION`: parts of sums are added up in float32, too, and not in 16 bits."""
 

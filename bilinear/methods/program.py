@@ -22,17 +22,14 @@ from bilinear.planner.ways import kept_by_names
 
 A, B, C, WORKSPACE, BESIDE = range(5)
 """The bases of a call. `BESIDE` is memory that C lends, or what was prepared."""
-LENT_CELL = 256
-"""C lends memory from its first address on that is a multiple of so many bytes."""
+LENT_CELL = 256  # C lends memory from its first address on that is a multiple of so many bytes.
 MOST_KEPT = 1024
 """The most programs that are kept with their launches; the least recently used one is dropped."""
-GRID = Grid(((Cover("blocks", 1),),), 1)
-"""Blocks of threads, as many as an argument says."""
+GRID = Grid(((Cover("blocks", 1),),), 1)  # Blocks of threads, as many as an argument says.
 
 NamedLaunch = tuple[Launch | PlainLaunch, Values]
 """A launch and its arguments; a `Place` among them lies in a buffer of a name."""
-Buffers = Mapping[str, tuple[int, int]]
-"""Where buffers lie: a base, and bytes behind it."""
+Buffers = Mapping[str, tuple[int, int]]  # Where buffers lie: a base, and bytes behind it.
 T = TypeVar("T")
 
 

@@ -41,8 +41,7 @@ from bilinear.planner.scheduled import Scheduled, scheduled
 from bilinear.planner.ways import Way, kept_by_names
 from bilinear.resources import implementation_sha256
 
-STEP = 128
-"""The rows of a finest block are a multiple of this, the extent of the largest tile."""
+STEP = 128  # The rows of a finest block are a multiple of this, the extent of the largest tile.
 MOST_PARTS = 3
 
 

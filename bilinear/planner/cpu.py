@@ -21,8 +21,7 @@ from bilinear.planner.scheduled import scheduled
 from bilinear.planner.ways import Way
 from bilinear.resources import implementation_sha256
 
-ADDING = 3
-"""The streams of the addition of a product to what a block holds."""
+ADDING = 3  # The streams of the addition of a product to what a block holds.
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,10 @@ from bilinear.errors import fail
 from bilinear.ir.tile import MOST_SHARED_BYTES
 from bilinear.planner.library_points import LibraryPoints, Shape
 
-Extents = tuple[int, int, int]
-"""(m, k, n) of a multiply, in elements."""
+Extents = tuple[int, int, int]  # (m, k, n) of a multiply, in elements.
 
 
-NEVER = 2**31
-"""A least extent that no matrix on one GPU reaches."""
+NEVER = 2**31  # A least extent that no matrix on one GPU reaches.
 
 
 @dataclass(frozen=True)
@@ -107,8 +105,7 @@ USUAL_POLICY, USUAL_RULES = Policy(), LibraryRules()
 """For a device without a description, and for one that is described anew."""
 
 
-LONG_SUM = 64
-"""Shorter sums are not split; a slice of a tile may hold them whole."""
+LONG_SUM = 64  # Shorter sums are not split; a slice of a tile may hold them whole.
 LEAST_LAUNCH = 2.0
 """Microseconds that every product takes at least. It is no rate of a device, because points are multiples of a time that holds it."""
 
@@ -269,8 +266,7 @@ class Device:
     launch: float
     call: float
     scan: float
-    elements: tuple[tuple[str, ElementRates], ...]
-    """By the name of the element type."""
+    elements: tuple[tuple[str, ElementRates], ...]  # By the name of the element type.
     policy: Policy = USUAL_POLICY
     library_rules: LibraryRules = USUAL_RULES
     thin: tuple[tuple[str, ThinRates], ...] = ()
@@ -282,10 +278,8 @@ class Device:
     rounded: tuple[tuple[str, Table], ...] = ()
     """The rates in TFLOP/s of the library's products of float32 numbers rounded to such types, by the size (m k n)**(1/3)."""
     shared: int = MOST_SHARED_BYTES
-    capability: int = 90
-    """The compute capability, times ten."""
-    estimate: str = ""
-    """Where the figures of an estimate are from; empty for what was measured."""
+    capability: int = 90  # The compute capability, times ten.
+    estimate: str = ""  # Where the figures of an estimate are from; empty for what was measured.
 
     @property
     def title(self) -> str:

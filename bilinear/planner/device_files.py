@@ -37,8 +37,7 @@ from bilinear.reading import read_input
 from bilinear.resources import devices_folder
 
 T = TypeVar("T")
-LEAST, MOST = 1e-18, 1e18
-"""Of any positive number of a description: predicted times are finite, and not 0."""
+LEAST, MOST = 1e-18, 1e18  # Of any positive number of a description: predicted times are finite, and not 0.
 MOST_SOURCE, MOST_POINTS = 400, 100_000
 
 
@@ -74,8 +73,7 @@ class FieldReader:
         return kind(**found, **given)
 
 
-Fields = Mapping[str, Callable[[FieldReader, object, str], object]]
-"""How some fields of a record are read."""
+Fields = Mapping[str, Callable[[FieldReader, object, str], object]]  # How some fields of a record are read.
 
 
 def read_text(reader: FieldReader, value: object, name: str) -> str:
@@ -174,8 +172,7 @@ READERS: Fields = {"str": read_text, "int": read_whole, "float": read_positive, 
 FORMAT, CPU_FORMAT = "bilinear-device/12", "bilinear-cpu/1"
 SHEETS, SHEETS_FORMAT = "data_sheets.json", "bilinear-data-sheets/1"
 """The table of data sheets, from which descriptions are estimated: a line a GPU."""
-_ROW = re.compile(r"\[[^][{}]*\]")
-"""A list of numbers, which is written in one line."""
+_ROW = re.compile(r"\[[^][{}]*\]")  # A list of numbers, which is written in one line.
 
 
 def device_json(device: Device) -> str:

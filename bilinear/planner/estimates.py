@@ -39,8 +39,7 @@ class DataSheet:
     source: str
 
 
-WARPGROUPS = 90
-"""The compute capability, times ten, whose units warpgroups use."""
+WARPGROUPS = 90  # The compute capability, times ten, whose units warpgroups use.
 BY_WARPS = {90: 0.5, 100: 0.25, 103: 0.25}
 """By compute capability, times ten: the part of the peak of matrix units that instructions of a warp can reach; all of it elsewhere.
 
@@ -59,13 +58,11 @@ bits, TF32 and int8.
 
 From the throughputs of arithmetic instructions in NVIDIA's CUDA C++ Programming Guide, and from white papers.
 """
-USUAL_CORES = (128, 2, 2, 256, 128, 1024)
-"""The same of capabilities that are not listed."""
+USUAL_CORES = (128, 2, 2, 256, 128, 1024)  # The same of capabilities that are not listed.
 REPORTED = "properties that the driver reports"
 WIDE = Policy(least_gain=0.12, least_gain_plain=0.2, least_gain_thin=0.3, least_gain_digits=0.2)
 """The margins of an estimate: its rates are off by more than those of a description."""
-TUNING_SECONDS = 180
-"""What `bilinear tune` takes, about."""
+TUNING_SECONDS = 180  # What `bilinear tune` takes, about.
 
 
 def data_sheet(

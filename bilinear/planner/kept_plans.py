@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
 Record = TypeVar("Record", bound="DataclassInstance")
 Object = dict[str, object]
-Kinds = Mapping[str, "type[DataclassInstance]"]
-"""What plans may choose, by the names of methods."""
+Kinds = Mapping[str, "type[DataclassInstance]"]  # What plans may choose, by the names of methods.
 FORMAT = "bilinear-plan/12"
 HINT = "write one with save_plan, or with `bilinear plan --json`"
 
@@ -237,8 +236,7 @@ def check_same(plan: Plan, document: str) -> None:
 Described = TypeVar("Described", Device, Cpu)
 log = logging.getLogger("bilinear")
 ELSEWHERE = "bilinear tune -o FILE, then BILINEAR_DEVICE=FILE"
-HOME = "set XDG_DATA_HOME to a folder that can be written"
-"""The hint for users whose plans cannot be kept."""
+HOME = "set XDG_DATA_HOME to a folder that can be written"  # The hint for users whose plans cannot be kept.
 
 
 def kept_at(name: str, driver: int | str) -> Path | None:

@@ -44,8 +44,7 @@ class Library(Choice):
             raise ValueError(f"there is no library {self.strategy!r}")
 
 
-LIBRARY_ITSELF = Candidate(Library(), None, 0)
-"""The library's multiply, of which no time is known."""
+LIBRARY_ITSELF = Candidate(Library(), None, 0)  # The library's multiply, of which no time is known.
 
 
 def classical_error(inner: int, element: Element) -> float:

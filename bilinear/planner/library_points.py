@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:  # which imports NumPy
     from bilinear.ir.matrix import Array
 
-CUBLAS, CUBLASLT = "cublas", "cublaslt"
-"""The names of the calls."""
+CUBLAS, CUBLASLT = "cublas", "cublaslt"  # The names of the calls.
 ORDERS = ("NN", "NT", "TN", "TT")
 """Whether BLAS takes the operands of a result by columns as they lie, or transposed."""
 NEAREST, NEAR = 8, 0.05
@@ -26,12 +25,10 @@ BRIEF, ANOTHER_ORDER_IF_BRIEF = 2**22, 8.0
 """A product of fewer multiply-adds is brief. The order decides more about it than its extents do."""
 MOST_APART = 1.0
 """The most that a call counts as slower than the other, as a logarithm: otherwise one point would outweigh the others."""
-UNKNOWN = "unknown"
-"""The kernel of a point for which cublasLt was not asked."""
+UNKNOWN = "unknown"  # The kernel of a point for which cublasLt was not asked.
 Kernels = tuple[str, str]
 """The kernels that cublasLt proposes with a small workspace, which its call runs, and with a large one, which cuBLAS mostly runs."""
-Shape = tuple[int, int, int]
-"""m, n and k of a product with a result by columns."""
+Shape = tuple[int, int, int]  # m, n and k of a product with a result by columns.
 
 
 class Measured(NamedTuple):

@@ -15,8 +15,7 @@ from bilinear.resources import implementation_sha256, own_folder
 from bilinear.writing import make_folder, write_files
 
 HOME = "set XDG_DATA_HOME to a folder that can be written"
-MIXED = "winograd"
-"""The shipped algorithm that is tried above and below the user's own."""
+MIXED = "winograd"  # The shipped algorithm that is tried above and below the user's own.
 
 
 def add(file: str) -> tuple[str, Path]:

@@ -26,10 +26,8 @@ from bilinear.planner.scheduled import Scheduled
 from bilinear.planner.ways import OF_PARTS, Way, algorithm_named, authored, forget_changed_files, full_names, lowered, require_sound
 from bilinear.resources import implementation_sha256
 
-MOST_WEIGHED = 3
-"""The most ways of the real product that are weighed, the fastest first."""
-PRODUCTS = 4
-"""The real products in the library's arithmetic."""
+MOST_WEIGHED = 3  # The most ways of the real product that are weighed, the fastest first.
+PRODUCTS = 4  # The real products in the library's arithmetic.
 PLAIN = Candidate(Scheduled(("classical",)))
 """Three products of the plain kernel, which the real product does not weigh where the library is faster."""
 

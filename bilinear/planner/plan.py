@@ -19,8 +19,7 @@ if TYPE_CHECKING:  # imported late
     from bilinear.analysis.traffic import Streaming
     from bilinear.ir.matrix import Factor, Layout
 
-SHOWN = 4
-"""The number of candidates that the text of a plan shows."""
+SHOWN = 4  # The number of candidates that the text of a plan shows.
 LIBRARY = "library"
 LIBRARIES = LIBRARY, CUBLAS, CUBLASLT
 """The names of the library's multiply: `library` picks cuBLAS or cublasLt by the rules in `backends/cublas.py`; the others fix it."""
@@ -36,20 +35,13 @@ class Choice(ABC):
 
     method: ClassVar[str]
     strategy: str
-    levels: tuple[str, ...] = ()
-    """The algorithm of each level, the outermost first."""
-    inputs: str = "preserve"
-    """What happens to A and B."""
-    tile: str = USUAL
-    """The name of what multiplies below the levels."""
-    rest: tuple[Panel, ...] = ()
-    """The parts of C that are computed later."""
-    contention: str = COLOURS
-    """How its products share blocks of C: one of `CONTENTION`."""
-    counts_calls: ClassVar[bool] = False
-    """Whether its predicted time holds what a call costs."""
-    title: ClassVar[str] = "a schedule"
-    """What runs, in words."""
+    levels: tuple[str, ...] = ()  # The algorithm of each level, the outermost first.
+    inputs: str = "preserve"  # What happens to A and B.
+    tile: str = USUAL  # The name of what multiplies below the levels.
+    rest: tuple[Panel, ...] = ()  # The parts of C that are computed later.
+    contention: str = COLOURS  # How its products share blocks of C: one of `CONTENTION`.
+    counts_calls: ClassVar[bool] = False  # Whether its predicted time holds what a call costs.
+    title: ClassVar[str] = "a schedule"  # What runs, in words.
     may_be_far: ClassVar[bool] = False
     """Whether its error can be too large for a call that asks for no accuracy."""
     has_kernels: ClassVar[bool] = True
@@ -58,8 +50,7 @@ class Choice(ABC):
     """What arrays it takes, in words, if its method binds it to matrices as they lie; empty for the library and for schedules."""
     less: ClassVar[str] = "plan with this workspace, or use algorithm='auto'"
     """What to do if it needs more workspace than is allowed."""
-    by_columns: bool = False
-    """Whether a C that is computed aside lies by columns."""
+    by_columns: bool = False  # Whether a C that is computed aside lies by columns.
 
     @property
     @abstractmethod
@@ -306,8 +297,7 @@ class Method(Protocol):
     def choice(self) -> type[Choice]:
         """The type of what it runs, a dataclass."""
 
-    products: tuple[str, ...]
-    """The names by which a caller asks for it below levels."""
+    products: tuple[str, ...]  # The names by which a caller asks for it below levels.
     most_weighed: int | None
     most_timed: int | None
 
@@ -324,5 +314,4 @@ class Method(Protocol):
         """
 
 
-Methods = tuple[Method, ...]
-"""Those that compete, in the order in which they are told."""
+Methods = tuple[Method, ...]  # Those that compete, in the order in which they are told.

@@ -11,14 +11,12 @@ from bilinear.ir.placement import CONTENTION, INPUTS, MOST_EXTENT
 
 CLASSES = {"classical": 1.0, "twice": 2.0}
 """The classes of accuracy: the most that a probable error by norm may be, in units of the classical multiply's."""
-USUAL_LIMIT = 8.0
-"""The most that it may be where no accuracy is asked for, and no algorithm is named."""
+USUAL_LIMIT = 8.0  # The most that it may be where no accuracy is asked for, and no algorithm is named.
 
 BITWISE = "bitwise"
 """The value of `reproducible=`: each element of C is a function of its row of A, its column of B, K, the type and the accuracy."""
 
-SHORT = 64
-"""A product is thin if one of its extents is at most this."""
+SHORT = 64  # A product is thin if one of its extents is at most this.
 
 
 @dataclass(frozen=True)

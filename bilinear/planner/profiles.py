@@ -210,8 +210,7 @@ def _outline(entry: OutlineEntry) -> Outline:
 FILE = Path(__file__).with_name("portfolio.toml")
 PARTS: tuple[Literal["first", "last", "last_in_place"], ...] = ("first", "last", "last_in_place")
 """What a C in parts names."""
-Levels = tuple[str, ...]
-"""The algorithm of each level, the outermost first."""
+Levels = tuple[str, ...]  # The algorithm of each level, the outermost first.
 
 
 @dataclass(frozen=True)

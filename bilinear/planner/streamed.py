@@ -18,10 +18,8 @@ from bilinear.planner.model import library_seconds
 from bilinear.planner.plan import Methods
 from bilinear.planner.problem import Problem
 
-Extents = tuple[int, int, int]
-"""(m, k, n) of a product of m x k by k x n."""
-Block = tuple[int, int]
-"""Which block of a matrix: its row and its column among the blocks."""
+Extents = tuple[int, int, int]  # (m, k, n) of a product of m x k by k x n.
+Block = tuple[int, int]  # Which block of a matrix: its row and its column among the blocks.
 STREAMS = IN, COMPUTE, OUT = "in", "compute", "out"
 """What runs at once on a GPU: copies in, products, copies out. Each does one thing after the other."""
 
@@ -273,8 +271,7 @@ def even_blocks(extent: int, count: int, multiple: int = 64) -> int:
 
 BUS = 25e9
 """Bytes a second from and to the host, each way: an estimate, for descriptions of devices have no rate of their bus."""
-MOST_COUNT = 128
-"""The most blocks along a side that are weighed."""
+MOST_COUNT = 128  # The most blocks along a side that are weighed.
 BALANCES = STATIC, QUEUE = "static", "queue"
 """Each GPU or rank computes its part of C, or who is done takes over blocks of the others."""
 LEAST_BLOCKS = 4

@@ -31,8 +31,7 @@ class Way(NamedTuple):
     contention: str = COLOURS
 
 
-_files: dict[str, tuple[Looks, Loaded]] = {}
-"""The files that levels name, as they were read."""
+_files: dict[str, tuple[Looks, Loaded]] = {}  # The files that levels name, as they were read.
 _caches: list[Callable[[], None]] = []
 """The functions that empty the caches of what follows from levels' names."""
 

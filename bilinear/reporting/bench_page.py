@@ -27,8 +27,7 @@ from bilinear.reporting.table import aligned
 from bilinear.version import __version__
 from bilinear.visible import visible_lines
 
-LEAST_RATIO = 0.98
-"""A shape of the grid fails if the whole interval of its ratio lies below this."""
+LEAST_RATIO = 0.98  # A shape of the grid fails if the whole interval of its ratio lies below this.
 _PLAN = ("ratio", "interval", "shape", "dtype", "plan", "ms", "library", "fastest", "predicted", "inputs", "budget", "N^2")
 _TRUST = ("rounds", "exact", "restored", "error", "bound", "MHz", "W")
 HEADER = (*_PLAN, *_TRUST)
@@ -255,8 +254,7 @@ FACTS = (
     ("bilinear", "bilinear"),
     ("commit", "commit"),
 )
-MOST_LAUNCHES = 40
-"""The most launches of a plan that are listed; all are drawn."""
+MOST_LAUNCHES = 40  # The most launches of a plan that are listed; all are drawn.
 
 
 def bench_html(result: Benchmark, date: str = "") -> str:

@@ -31,8 +31,7 @@ from bilinear.verify.hazards import why_not_recursive
 from bilinear.visible import visible
 
 FORMAT, MAP_FORMAT = "bilinear-certificate/1", "bilinear-map-certificate/1"
-LINE = 140
-"""The most characters in a line of JSON."""
+LINE = 140  # The most characters in a line of JSON.
 
 
 def certificate(scheme: Scheme, schedules: Iterable[AnySchedule] = (), order: int | None = None) -> dict[str, object]:
@@ -174,8 +173,7 @@ def _lines(value: object, depth: int) -> str:
     return "[\n" + ",\n".join(inner + _lines(item, depth + 1) for item in value) + f"\n{outer}]"
 
 
-Entry = tuple[str, str]
-"""A coefficient and a block, as Rocq reads them."""
+Entry = tuple[str, str]  # A coefficient and a block, as Rocq reads them.
 Step = tuple[str, str, dict[str, object]]
 """The target of a step, the factor of its old value, and its source: a `form`, or a `coefficient` and the operands `left` and `right`."""
 OTHERWISE = "`--certificate FILE` writes what examples/check_certificate.py checks"
@@ -312,12 +310,9 @@ def _comment(text: str) -> str:
     return visible(text).replace('"', "'").replace("(*", "( *").replace("*)", "* )")
 
 
-CLOSED = "Closed under the global context"
-"""The output of `Print Assumptions` for a theorem without axioms."""
-PATIENCE = 600
-"""The most seconds that a check takes."""
-TOLD = 400
-"""The most characters of the proof assistant's output that an error repeats."""
+CLOSED = "Closed under the global context"  # The output of `Print Assumptions` for a theorem without axioms.
+PATIENCE = 600  # The most seconds that a check takes.
+TOLD = 400  # The most characters of the proof assistant's output that an error repeats.
 
 
 def require_file_name(place: Path) -> None:

@@ -29,10 +29,8 @@ AnyReport = Report | DigitReport | ComplexReport | GramReport
 """What a proof leads to: each has a text and is written as JSON, Markdown and HTML."""
 DTYPES = tuple(IN_ARRAYS)
 """The element types of programs by default; errors are reported for them and for the types of programs."""
-INNER = 4096
-"""The inner extent for which errors are reported."""
-LEVELS = 3
-"""Errors are reported for this many levels, and for those requested."""
+INNER = 4096  # The inner extent for which errors are reported.
+LEVELS = 3  # Errors are reported for this many levels, and for those requested.
 MANY_PRODUCTS, MORE_PRODUCTS = 100, 400
 """In-place schedules with more products are reported only on request; with more than the second number only if an accuracy is given."""
 

@@ -32,8 +32,7 @@ from bilinear.verify.facts import BlockState, OperandFate, ScheduleCosts, ShapeC
 from bilinear.verify.schedule import ScheduleProof
 from bilinear.verify.scheme import SchemeProof
 
-Entries = tuple[tuple[int, str], ...]
-"""A sparse row: (column from 0, exact coefficient as text)."""
+Entries = tuple[tuple[int, str], ...]  # A sparse row: (column from 0, exact coefficient as text).
 
 
 @dataclass(frozen=True)
@@ -227,10 +226,8 @@ def _basis_lines(scheme: Scheme, tables: ExpandedTables) -> Iterable[str]:
                 yield f"{name} <- {form_text(row, names)}"
 
 
-Content = dict[str, Coefficient]
-"""Coefficients by the name of a product, or of an original block."""
-MOST_PRODUCTS = 200
-"""Schedules with more products have no texts."""
+Content = dict[str, Coefficient]  # Coefficients by the name of a product, or of an original block.
+MOST_PRODUCTS = 200  # Schedules with more products have no texts.
 MOST_TERMS = 12
 """The proof writes out sums of up to this many original blocks; this module writes longer ones."""
 

@@ -15,8 +15,7 @@ from bilinear.visible import visible
 
 WIDEST = 90
 """The longest equation, in letters of the language, without a column as wide as the text, in which lines are broken."""
-TALLEST = 40
-"""A table of more rows may go on on further pages (longtable)."""
+TALLEST = 40  # A table of more rows may go on on further pages (longtable).
 GROUPS = ("Changes of basis", "Sums of blocks of $A$", "Sums of blocks of $B$", "Products", "Sums of products", "Blocks of $C$")
 _TOKEN = re.compile(
     r"\s+|(?P<operator>[+-]?=)|sqrt\((?P<root>-?\d+)\)|(?P<power>alpha|beta|lambda)(?:\^(?P<exponent>-?\d+))?(?!\w)"

@@ -53,8 +53,7 @@ from bilinear.verify.bilinear_map import prove_map
 from bilinear.verify.digits import DigitProof, prove_digits
 from bilinear.verify.scheme import SchemeProof
 
-INNERS = (1024, 4096, 16384, 65536)
-"""Errors are reported for sums of this many terms."""
+INNERS = (1024, 4096, 16384, 65536)  # Errors are reported for sums of this many terms.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -420,8 +419,7 @@ def complex_report(
 
 
 CONFIDENCE = 0.99
-INNER = 4096
-"""Errors are reported for sums of this many terms."""
+INNER = 4096  # Errors are reported for sums of this many terms.
 
 
 @dataclass(frozen=True, kw_only=True)

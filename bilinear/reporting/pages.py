@@ -190,8 +190,7 @@ def _round_values(low: float, high: float) -> list[float]:
 
 MARGIN, LINE, LETTER, TITLE = 14.0, 20.0, 6.6, 8.2
 """The space around a figure, the height of a line of its key, and the widths of a letter there and in a title."""
-SWATCH, GAP = 44.0, 22.0
-"""The width of a mark in the key, and the distance between two entries."""
+SWATCH, GAP = 44.0, 22.0  # The width of a mark in the key, and the distance between two entries.
 OWN = """.grid text { font-size: 11px; text-anchor: middle; dominant-baseline: central; } .grid .z { fill: var(--panel); }
 .grid .end { text-anchor: end; } .grid .name { fill: var(--soft); font-size: 10px; }
 .grid .q3 { fill: var(--p3-ink); } .grid .m3 { fill: var(--n3-ink); } .grid .q4 { fill: var(--p4-ink); }

@@ -31,8 +31,7 @@ if TYPE_CHECKING:  # a plan needs neither schedules nor kernels
 
 HEADER = ("plan", "inputs", "strategy", "ms", "TFLOP/s", "workspace", "error bound", "probable", "why")
 PAGE_HEADER = ("ratio", "plan", "ms", "workspace", "why", "TFLOP/s", "error bound", "probable", "strategy", "inputs")
-Rows = list[tuple[str, ...]]
-"""A table: the header, then the rows."""
+Rows = list[tuple[str, ...]]  # A table: the header, then the rows.
 
 
 def plan_table(plan: Plan, explain: bool = False) -> str:
@@ -222,12 +221,10 @@ def explained_json(plan: Plan, r: Roofline, s: Streaming | None = None) -> str:
 
 LETTER, LINE, GAP = 6.0, 14.0, 9.0
 """The width of a letter, the height of a line and the distance of a label from its point, in the units of the picture."""
-CLEARER = 5.0
-"""How much farther than its own dot every other dot must be from a name."""
+CLEARER = 5.0  # How much farther than its own dot every other dot must be from a name.
 RADIUS = 6.0
 PlanPoint = tuple[float, float]
-LabelBox = tuple[float, float, float, float]
-"""Left, top, right and bottom."""
+LabelBox = tuple[float, float, float, float]  # Left, top, right and bottom.
 
 
 @dataclass(frozen=True)
@@ -291,10 +288,8 @@ def _distance(box: LabelBox, point: PlanPoint) -> float:
 
 WIDTH, HEIGHT = 920.0, 540.0
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 24.0, 22.0, 48.0
-SLOWEST = 1.3
-"""Candidates that take more than this many times the library's time are not drawn."""
-MOST_STEPS = 8
-"""Steps between the marks of an axis, at the most."""
+SLOWEST = 1.3  # Candidates that take more than this many times the library's time are not drawn.
+MOST_STEPS = 8  # Steps between the marks of an axis, at the most.
 UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("bytes", 1))
 
 

@@ -11,15 +11,11 @@ from bilinear.reporting.coefficients import shortened
 from bilinear.reporting.facts import ScheduleFacts, SpaceLine, StageLine, StageProduct, readable, stage_title
 from bilinear.verify.facts import BlockState
 
-MOST_ROWS = 36
-"""With more blocks, every space is one wire."""
-MOST_WIDTH = 1040.0
-"""Stages beyond this width go into the next band."""
-MOST_LANES = 16
-"""More products in one stage are drawn as one."""
+MOST_ROWS = 36  # With more blocks, every space is one wire.
+MOST_WIDTH = 1040.0  # Stages beyond this width go into the next band.
+MOST_LANES = 16  # More products in one stage are drawn as one.
 LABEL, BOX, ROW, GAP, LANE, HEAD, FOOT, TAIL = 52.0, 100.0, 26.0, 12.0, 24.0, 52.0, 8.0, 14.0
-LETTERS = 13
-"""The most characters in a box."""
+LETTERS = 13  # The most characters in a box.
 
 
 @dataclass(frozen=True)
@@ -254,8 +250,7 @@ MOST_TEXT = 120_000
 MOST_LISTED = 400_000
 """The most characters of steps listed without contents; of a longer schedule the first steps of each stage are."""
 FIRST = 12
-ACROSS = 8
-"""The most temporaries side by side."""
+ACROSS = 8  # The most temporaries side by side.
 
 
 @dataclass(frozen=True)

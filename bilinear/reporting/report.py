@@ -38,15 +38,11 @@ from bilinear.version import __version__
 from bilinear.visible import visible_lines
 
 FORMAT = "bilinear-report/2"
-MOST_EQUATIONS, MOST_LISTED = 12, 60
-"""The most failing equations written out in a text, and on a page."""
-MOST_LINES = 64
-"""The most products written out as equations on a page."""
+MOST_EQUATIONS, MOST_LISTED = 12, 60  # The most failing equations written out in a text, and on a page.
+MOST_LINES = 64  # The most products written out as equations on a page.
 SHORT_HASH = 16
-Rows = tuple[tuple[str, str], ...]
-"""Labels and values."""
-Table = tuple[tuple[str, ...], ...]
-"""Header and rows; empty if nothing is known."""
+Rows = tuple[tuple[str, str], ...]  # Labels and values.
+Table = tuple[tuple[str, ...], ...]  # Header and rows; empty if nothing is known.
 
 
 class ReportViews:
@@ -307,8 +303,7 @@ def _factor(coefficient: str) -> str:
     return "" if size == "1" else f"{readable(size)} " if size.replace("/", "").isdigit() else f"({readable(size)}) "
 
 
-MOST_WIDTHS = 12
-"""The numbers of products of at most this many launches are listed one by one."""
+MOST_WIDTHS = 12  # The numbers of products of at most this many launches are listed one by one.
 PROMISES = {"preserve": "never written", "restore": "restored", "consume": "consumed"}
 
 

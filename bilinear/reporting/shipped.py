@@ -21,10 +21,8 @@ from bilinear.resources import algorithms_folder
 from bilinear.verify.rings import factors
 
 TABLE = Path(__file__).with_name("known_ranks.toml")
-LARGEST = 16
-"""The largest side of a format in the table."""
-RINGS = "Q", "Z", "-1, 0, 1"
-"""What coefficients of the table's schemes are taken from, the largest first."""
+LARGEST = 16  # The largest side of a format in the table.
+RINGS = "Q", "Z", "-1, 0, 1"  # What coefficients of the table's schemes are taken from, the largest first.
 _NEEDS = {"q": "Q", "z": "Z", "": "-1, 0, 1"}
 _CELL = re.compile(r"([0-9]+)([qz]?)(\*?)")
 

@@ -9,12 +9,9 @@ from textwrap import wrap
 
 from bilinear.visible import visible
 
-MOST = 1000
-"""The most characters of a cell."""
-NARROWEST = 24
-"""Columns of text are not made narrower than this, in characters."""
-GAP = 2
-"""Spaces between columns."""
+MOST = 1000  # The most characters of a cell.
+NARROWEST = 24  # Columns of text are not made narrower than this, in characters.
+GAP = 2  # Spaces between columns.
 Cells = list[str]
 _room: ContextVar[int | None] = ContextVar("room", default=None)
 

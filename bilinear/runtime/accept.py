@@ -25,8 +25,7 @@ from bilinear.runtime.budgets import Workspace, budget_and_buffer
 if TYPE_CHECKING:  # `bilinear.plan` needs none of what an executor imports
     from bilinear.backends.executor import Executor
 
-MOST_WORK = 100_000
-"""Steps that NumPy may take to decide whether two views share memory."""
+MOST_WORK = 100_000  # Steps that NumPy may take to decide whether two views share memory.
 Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 """What `casting=` takes, as in NumPy."""
 UNFIT = "workspace must be a writable, contiguous, one-dimensional array of the operands' kind"

@@ -90,10 +90,8 @@ def _without_gaps(p: Problem, name: str) -> Layout:
 
 
 SQUARES = tuple(2**power for power in range(9, 16))
-SHORT = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""The short extents of thin products."""
-LONG = (4096, 65536)
-"""Their long extents."""
+SHORT = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # The short extents of thin products.
+LONG = (4096, 65536)  # Their long extents.
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,7 @@ class Kept:
         """alpha * A * B + beta * out."""
         raise NotImplementedError
 
-    side: str
-    """The operand for which it stands, A or B."""
+    side: str  # The operand for which it stands, A or B.
 
 
 def is_on_gpu(array: Array) -> bool:

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
 
-MOST_MEASURED = 4096
-"""The most measured plans that a process holds; the oldest is found in its file."""
+MOST_MEASURED = 4096  # The most measured plans that a process holds; the oldest is found in its file.
 
 
 def plan(
@@ -237,8 +236,7 @@ def _logged(choose: Callable[..., Plan], problem: Problem, *how: object) -> Plan
     return plan
 
 
-measured: dict[tuple[Problem, tuple[str, int]], Plan] = {}
-"""What the calls of this process have measured."""
+measured: dict[tuple[Problem, tuple[str, int]], Plan] = {}  # What the calls of this process have measured.
 
 
 def keep_measured(plan: Plan, driver: int) -> None:

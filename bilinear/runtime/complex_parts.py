@@ -30,8 +30,7 @@ class Turns(NamedTuple):
     alpha: Factor
     turned: Factor | None
     beta_is_real: bool
-    needs_result: bool
-    """Whether the product must be computed aside from C: it is to be turned, and C is not."""
+    needs_result: bool  # Whether the product must be computed aside from C: it is to be turned, and C is not.
 
     @classmethod
     def of(cls, alpha: Array, beta: Array) -> Turns:
@@ -77,8 +76,7 @@ def _is_complex(factor: Array) -> bool:
     return getattr(getattr(factor, "dtype", None), "kind", "") == "c"
 
 
-Parts = tuple[Array, Array]
-"""The real and the imaginary part of a matrix."""
+Parts = tuple[Array, Array]  # The real and the imaginary part of a matrix.
 
 
 def matmul_parts(

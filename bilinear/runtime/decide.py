@@ -28,10 +28,8 @@ from bilinear.runtime.trials import Turn, trial_of
 
 log = logging.getLogger("bilinear")
 
-MOST_DECISIONS = 1024
-"""The most decisions that are kept; the oldest is dropped."""
-THE_LIBRARY = Library()
-"""The library's multiply, by the rules that choose its call."""
+MOST_DECISIONS = 1024  # The most decisions that are kept; the oldest is dropped.
+THE_LIBRARY = Library()  # The library's multiply, by the rules that choose its call.
 
 
 @dataclass(frozen=True)
@@ -47,12 +45,10 @@ class Decision:
     recipe: Recipe | None
     placement: Placement | None = None
     choice: Choice = THE_LIBRARY
-    workspace: int = 0
-    """The bytes of workspace of a plan that was chosen."""
+    workspace: int = 0  # The bytes of workspace of a plan that was chosen.
     is_interim: bool = False
     """True if the next call is decided anew: a plan is tried, or the library stands in for one whose kernels are being built."""
-    turn: Turn | None = None
-    """The turn of a plan that is tried."""
+    turn: Turn | None = None  # The turn of a plan that is tried.
 
 
 _decisions: dict[tuple[object, ...], Decision] = {}

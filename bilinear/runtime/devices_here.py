@@ -35,8 +35,7 @@ def _reader() -> Callable[[bytes], bytes | None]:
     return getenv
 
 
-value_of = _reader()
-"""The value of a variable, as bytes; None if it is not set."""
+value_of = _reader()  # The value of a variable, as bytes; None if it is not set.
 
 
 def uses_library() -> bool:
@@ -53,8 +52,7 @@ def builds_behind() -> bool:
     return value == b"behind"
 
 
-CPU = "cpu"
-"""The device that stands for the processors here."""
+CPU = "cpu"  # The device that stands for the processors here.
 
 
 def log() -> Logger:

@@ -22,8 +22,7 @@ from bilinear.runtime.options import Options
 from bilinear.runtime.recipe import Recipe, chosen_recipe, fitted_placement, largest_scaling
 from bilinear.runtime.run import NEW, run_all
 
-FLOAT = np.dtype(FLOAT32.name)
-"""The type of alpha and beta, and that of C if it is not the operands'."""
+FLOAT = np.dtype(FLOAT32.name)  # The type of alpha and beta, and that of C if it is not the operands'.
 
 log = logging.getLogger("bilinear")
 

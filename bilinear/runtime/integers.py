@@ -49,8 +49,7 @@ from bilinear.runtime.options import Options, algorithm_as_it_is, check_options
 from bilinear.runtime.recipe import Recipe, placement_for
 from bilinear.runtime.run import NEW, check_budget, check_in_place, run_all, workspace_of
 
-SMALL = 2
-"""Integers of this many bytes are not read to bound them: their range takes few moduli."""
+SMALL = 2  # Integers of this many bytes are not read to bound them: their range takes few moduli.
 
 log = logging.getLogger("bilinear")
 
@@ -219,8 +218,7 @@ def ready(
     return multiply, space
 
 
-Factors = tuple[int, int]
-"""alpha and beta, from 0 to p - 1."""
+Factors = tuple[int, int]  # alpha and beta, from 0 to p - 1.
 
 
 def matmul_modulo(

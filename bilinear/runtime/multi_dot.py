@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
 log = logging.getLogger("bilinear")
-INDEX_BYTES = 4
-"""What a sparse matrix has beside each stored element."""
+INDEX_BYTES = 4  # What a sparse matrix has beside each stored element.
 
 
 def multi_dot(

@@ -25,10 +25,8 @@ class Layouts(NamedTuple):
     a: Layout
     b: Layout
     out: Layout | None
-    overlaps: bool = False
-    """Whether `out` shares memory with an operand."""
-    own_multiply: str | None = None
-    """The type name of an array whose class has its own multiply, or None."""
+    overlaps: bool = False  # Whether `out` shares memory with an operand.
+    own_multiply: str | None = None  # The type name of an array whose class has its own multiply, or None.
 
     @property
     def given(self) -> tuple[Layout, ...]:

@@ -29,8 +29,7 @@ from bilinear.runtime.arrays import NUMPY, Kind
 from bilinear.runtime.budgets import Workspace, budget_and_buffer
 from bilinear.runtime.devices_here import USE_LIBRARY, uses_library, value_of
 
-MOST_NAMED = 64
-"""The most algorithms that are kept; the oldest is dropped."""
+MOST_NAMED = 64  # The most algorithms that are kept; the oldest is dropped.
 Found = TypeVar("Found")
 
 _named: dict[tuple[str, Callable[[str, Looks], object]], tuple[Looks, object]] = {}

@@ -18,10 +18,8 @@ from bilinear.backends.projections import Projected, Squares, in_fragments, proj
 from bilinear.ir.matrix import Array, Dtype
 from bilinear.ir.projection_kernel import CHUNK, COLUMNS
 
-UNIT = 2.0**-53
-"""The unit roundoff of float64, in which everything here is computed."""
-TINY = 2.0**-1022
-"""What underflow changes in one operation, at most."""
+UNIT = 2.0**-53  # The unit roundoff of float64, in which everything here is computed.
+TINY = 2.0**-1022  # What underflow changes in one operation, at most.
 PIECE_BITS, PIECES = 12, 2
 """Vectors that are not small integers are cut into this many pieces, of this many bits each, and a rest."""
 PANEL_BYTES = {False: 2**20, True: 2**26}
@@ -324,8 +322,7 @@ def _host(x: Array) -> Array:
     return x.get() if hasattr(x, "get") else np.asarray(x)
 
 
-MOST_KEPT = 8
-"""Sets of random vectors that are kept on GPUs, each of a megabyte for 8192 columns."""
+MOST_KEPT = 8  # Sets of random vectors that are kept on GPUs, each of a megabyte for 8192 columns.
 
 
 def residuals_on_gpu(problem: CheckedProduct) -> Residuals | None:

@@ -27,11 +27,8 @@ if TYPE_CHECKING:  # imported with the first call on a GPU
     from bilinear.backends.cuda_executor import CudaExecutor
 
 Key = tuple[object, ...]
-Operands = tuple[Layout, Layout, Layout]
-"""The layouts of A, B and C."""
-
-MOST_REPEATS = 512
-"""The most calls that are kept; the oldest is dropped."""
+Operands = tuple[Layout, Layout, Layout]  # The layouts of A, B and C.
+MOST_REPEATS = 512  # The most calls that are kept; the oldest is dropped.
 _NUMBERS = (int, float)
 _PLAIN = (type(None), str, int)
 _ACCURACIES = (*_PLAIN, float)
@@ -46,8 +43,7 @@ def _near(x: Layout, y: Layout) -> tuple[int, int]:
 class Repeat:
     """A multiply for arrays of known layouts on one device, in `workspace` bytes."""
 
-    is_launched = True
-    """Whether a call is launches and nothing else."""
+    is_launched = True  # Whether a call is launches and nothing else.
     writes_inputs = False
     offers = 64
     """How often it is still offered to C, which drops it for others, and never answers for some addresses."""

@@ -48,8 +48,7 @@ class Replays:
         return self.record(a, b)
 
     module: ModuleType | None = None
-    is_refused = False
-    """Whether it could not be built or loaded."""
+    is_refused = False  # Whether it could not be built or loaded.
 
 
 replays = Replays()

@@ -33,13 +33,11 @@ from bilinear.visible import visible
 
 PASSES, MULTIPLIED, PASSES_ALWAYS, FAILED = range(4)
 """The answers: cuBLAS is to multiply; it is done; cuBLAS is to multiply this kind of product from now on; C may be half written."""
-DTYPES = {0: "float32", 1: "float64", 4: "complex64", 5: "complex128"}
-"""By the numbers of cudaDataType."""
+DTYPES = {0: "float32", 1: "float64", 4: "complex64", 5: "complex128"}  # By the numbers of cudaDataType.
 COMPLEX_TYPES = 4, 5
 KEY = ("type", "ta", "tb", "m", "n", "k", "lda", "ldb", "ldc", "sa", "sb", "sc", "batch", "device", "adds", "gram")
 ADDRESSES = "a", "b", "c", "stream"
-LEAST = 2.0**30
-"""The least m * n * k of a product that is offered, unless BILINEAR_LEAST says another one."""
+LEAST = 2.0**30  # The least m * n * k of a product that is offered, unless BILINEAR_LEAST says another one.
 
 
 class OfferedProduct(ctypes.Structure):
@@ -80,8 +78,7 @@ def serve(place: int) -> None:
     slot.value = ctypes.cast(function, ctypes.c_void_p).value
 
 
-_served: list[object] = []
-"""What C holds only the address of."""
+_served: list[object] = []  # What C holds only the address of.
 
 
 @cache

@@ -28,8 +28,7 @@ from bilinear.runtime.same_bits import require_kernels, require_same_bits
 
 log = logging.getLogger("bilinear")
 
-LINK = 150e9
-"""Bytes a second from and to matrices on another GPU, each way, over NVLink: an estimate."""
+LINK = 150e9  # Bytes a second from and to matrices on another GPU, each way, over NVLink: an estimate.
 SAME_BITS, COPIED = 4, 2
 """Residues take up to so many times the memory of their blocks; complex blocks, whose parts are copied, so many times as much."""
 TYPES = "float32", "float64", "complex64", "complex128"

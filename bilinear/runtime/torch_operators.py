@@ -22,8 +22,7 @@ from bilinear.runtime.gram_blocks import gram_of_array
 from bilinear.runtime.options import Accuracy, Options, algorithm_as_it_is, check_levels, check_options, spelled
 from bilinear.runtime.replay import asked_of, replays
 
-Dims = tuple[int | None, ...]
-"""For each argument of a vectorised call, the dimension over which it runs."""
+Dims = tuple[int | None, ...]  # For each argument of a vectorised call, the dimension over which it runs.
 _SCHEMA = (
     "(Tensor a, Tensor b, str algorithm='auto', int? levels=None, Scalar alpha=1, float? accuracy=None, str? probable=None, "
     "str? reproducible=None, int? workspace=None) -> Tensor"

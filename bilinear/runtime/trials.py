@@ -19,18 +19,14 @@ from bilinear.runtime import auto, devices_here
 if TYPE_CHECKING:
     from cupy.cuda import Event
 
-Subject = tuple[Problem, tuple[str, int]]
-"""A problem, and the name and the driver of the GPU."""
+Subject = tuple[Problem, tuple[str, int]]  # A problem, and the name and the driver of the GPU.
 
 MEASURE, NEVER = b"BILINEAR_MEASURE", b"never"
-LEAST_MS = 1.0
-"""A product that is predicted to take less is not worth a trial."""
+LEAST_MS = 1.0  # A product that is predicted to take less is not worth a trial.
 MOST, NEAR, LIBRARY_NEAR = 3, 2.0, 8.0
 """The most plans that are tried beside the library's multiply, and how many times the prediction of the fastest plan theirs may be."""
-ROUNDS = 3
-"""Turns of each plan. The first one, in which kernels are built and loaded, is not timed."""
-MOST_TRIALS = 1024
-"""The most trials that are under way; further products run what is predicted."""
+ROUNDS = 3  # Turns of each plan. The first one, in which kernels are built and loaded, is not timed.
+MOST_TRIALS = 1024  # The most trials that are under way; further products run what is predicted.
 _open: dict[Subject, PlanTrial] = {}
 log = logging.getLogger("bilinear")
 

@@ -38,12 +38,9 @@ from bilinear.verify.facts import RESTORED, OperandFate, StageFact
 from bilinear.verify.hazards import why_not_recursive
 from bilinear.verify.schedule import ScheduleProof, is_sound, prove_schedule
 
-MOST_WORK = 300_000
-"""The most products of two coefficients in expanding the named sums."""
-MOST_PACKED_WORK = 20_000_000
-"""The same where all maps are expanded as packed forms."""
-MOST_BITS = 1600
-"""The most bits of an expanded numerator or denominator."""
+MOST_WORK = 300_000  # The most products of two coefficients in expanding the named sums.
+MOST_PACKED_WORK = 20_000_000  # The same where all maps are expanded as packed forms.
+MOST_BITS = 1600  # The most bits of an expanded numerator or denominator.
 
 
 def require_expandable(scheme: Scheme) -> None:

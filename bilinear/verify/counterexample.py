@@ -61,10 +61,8 @@ def constant(value: Number, size: int) -> Small:
     return Small(tuple(tuple(value if i == j else value - value for j in range(size)) for i in range(size)))
 
 
-SmallChange = dict[Block, Number]
-"""The change of each block, as a multiple of one matrix X."""
-UNTRACED_TRIALS = 2
-"""The number of random inputs at which the kernel's answer is executed."""
+SmallChange = dict[Block, Number]  # The change of each block, as a multiple of one matrix X.
+UNTRACED_TRIALS = 2  # The number of random inputs at which the kernel's answer is executed.
 LARGEST = 99
 
 
@@ -180,17 +178,14 @@ class Execution(ScheduleRun[Small]):
 
 TRIALS = 60
 """Random inputs whose kernel is tried, for each choice of alpha and beta; fewer if a kernel takes long."""
-MOST_WORK = 10**6
-"""The limit on the cost of all trials; a trial costs the cube of the numbers that change."""
-MOST_SPECIAL = 12
-"""The most changing numbers for which inputs are sought as roots of a determinant."""
+MOST_WORK = 10**6  # The limit on the cost of all trials; a trial costs the cube of the numbers that change.
+MOST_SPECIAL = 12  # The most changing numbers for which inputs are sought as roots of a determinant.
 SCALES = ((1, 1), (2, 3), (1, 0), (0, 1), (0, 0))
 """The values tried for alpha and beta if the contents depend on them."""
 MATRICES = (((0, 0), (0, 0)), ((1, 0), (0, 1)), ((-1, 0), (0, -1)), ((0, 1), (-1, 0)), ((0, 1), (0, 0)), ((0, 1), (1, 0)), ((1, 1), (0, 1)))
 """The blocks that are tried; they include roots of -1, 0 and 1."""
 
-Entry = tuple[Block, int, int]
-"""One number of a block: the block, and the row and column in it."""
+Entry = tuple[Block, int, int]  # One number of a block: the block, and the row and column in it.
 
 
 @dataclass(frozen=True)

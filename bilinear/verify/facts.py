@@ -112,12 +112,10 @@ class Equation:
         return f"{self.left}*{self.right} in {self.output}: found {told(self.found)}, needed {self.needed}"
 
 
-MOST_LETTERS = 80
-"""The most characters of a number in a message."""
+MOST_LETTERS = 80  # The most characters of a number in a message.
 MOST_WRITTEN_BITS = 4096
 """The most bits of a number that is written in decimal; Python refuses far longer ones."""
-MOST_FAILURES = 50
-"""The most diagnostics reported for one proof."""
+MOST_FAILURES = 50  # The most diagnostics reported for one proof.
 
 
 def told(value: Coefficient) -> str:

@@ -35,8 +35,7 @@ class Number(Protocol):
         """Of an algebraic number: the rationals before the powers of its generator, the highest first."""
 
 
-MOST_TRIED = 10_000
-"""Prime factors below this are named; the cofactor is named as a whole."""
+MOST_TRIED = 10_000  # Prime factors below this are named; the cofactor is named as a whole.
 
 
 @dataclass(frozen=True)

@@ -35,11 +35,9 @@ if TYPE_CHECKING:
 
 Key = TypeVar("Key")
 
-LETTERS = {"A": 2, "B": 3, "C": 4}
-"""The positions of the spaces' exponents in a word (alpha, beta, a, b, c)."""
+LETTERS = {"A": 2, "B": 3, "C": 4}  # The positions of the spaces' exponents in a word (alpha, beta, a, b, c).
 Word = tuple[int, ...]
-Value: TypeAlias = "PolyElement"
-"""An element of the ring."""
+Value: TypeAlias = "PolyElement"  # An element of the ring.
 
 
 def domain_of(ring: Ring) -> Domain:
@@ -182,14 +180,12 @@ def _order(coefficient: Number) -> int:
 
 
 TOO_LARGE = "E412"
-MOST_STATES = 50_000
-"""The most stages times blocks; every stage stores a state of every block."""
+MOST_STATES = 50_000  # The most stages times blocks; every stage stores a state of every block.
 MOST_WORK = 150_000
 """The most terms multiplied and added up; for a schedule of a large scheme, `WORK_OF_SCHEME` times the work of the scheme's proof."""
 WORK_OF_SCHEME = 4
 """Expansion, products and recomposition take up to three times as many coefficient products as the proof of their scheme."""
-MOST_BITS = 1600
-"""The most bits of a coefficient, over all its numbers."""
+MOST_BITS = 1600  # The most bits of a coefficient, over all its numbers.
 
 
 class WorkLimit:

@@ -76,8 +76,7 @@ def architectures() -> tuple[int, ...]:
     return tuple(_call("nvrtcGetSupportedArchs")[0])
 
 
-Request = tuple[str, str, CudaTarget]
-"""What to build: a kernel's source, its name, and the target."""
+Request = tuple[str, str, CudaTarget]  # What to build: a kernel's source, its name, and the target.
 
 
 def build(source: str, name: str, target: CudaTarget, *, cache: Cache | None = None) -> Built:

@@ -13,8 +13,7 @@ OLDEST = 80
 """The first compute capability, times ten, that copies asynchronously to shared memory, as the kernels of products do."""
 FAMILIES = {"ampere": "sm_80", "ada": "sm_89", "hopper": "sm_90", "blackwell": "sm_100"}
 """Architectures by the names of their families: a cubin for the first chip of each."""
-WARPGROUPS = 90
-"""The compute capability, times ten, that has the matrix instructions of warpgroups."""
+WARPGROUPS = 90  # The compute capability, times ten, that has the matrix instructions of warpgroups.
 HINT = f"name a chip, such as sm_80 or sm_90, for a cubin, compute_NN for PTX, or one of {', '.join(FAMILIES)}"
 _RESIDENT = {
     80: (64, 32, 164),

@@ -21,8 +21,7 @@ KINDS = ("sign", "operand", "scale", "drop", "add", "step")
 TABLES = ("u", "v", "w")
 
 Slot = tuple[str, int, int]
-Patch = tuple[int, int, str]
-"""Replace the characters `[start, end)` of a source by a text."""
+Patch = tuple[int, int, str]  # Replace the characters `[start, end)` of a source by a text.
 
 
 @dataclass(frozen=True)
@@ -81,8 +80,7 @@ def _changed(linear: LinearMap, changes: list[Change]) -> LinearMap:
     return LinearMap(linear.inputs, tuple(rows[count:]), tuple(rows[:count]), linear.names)
 
 
-MOST_NUMBERS = 6
-"""The most numbers of a map that are tried in other terms."""
+MOST_NUMBERS = 6  # The most numbers of a map that are tried in other terms.
 _COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|#[^\n]*')
 
 
@@ -218,8 +216,7 @@ def backward(linear: LinearMap, weights: Array, modulus: int, changes: Callable[
     return gains
 
 
-MOST_TERMS = 200_000
-"""Schemes with more terms in their forms are not examined."""
+MOST_TERMS = 200_000  # Schemes with more terms in their forms are not examined.
 GROUPS, MOST_GROUPS = 4, 24
 """The number of points for one factor; in a small ring some of its values are 0 and give no information."""
 SMALL, FEW, MANY = 2**20, 4, 96
@@ -292,8 +289,7 @@ def _evaluated(scheme: Scheme, modulus: int, held: str, generator: np.random.Gen
     return values[:, : scheme.w.inputs + len(scheme.w.steps)], slopes, (wanted - found) % modulus
 
 
-MOST_VALUES = 6
-"""The most coefficients of a table that are tried in other cells."""
+MOST_VALUES = 6  # The most coefficients of a table that are tried in other cells.
 
 
 def cell_edits(writing: Writing, rows: Sequence[Span], focus: Focus | None = None) -> Iterator[Edit]:

@@ -293,14 +293,12 @@ def _product_edits(steps: WrittenSteps, step: WrittenProduct) -> Iterator[StepEd
 
 
 SIDES = ("A", "B", "C")
-MOST_SETS = 80_000
-"""The most combinations of edits of one side that are run."""
+MOST_SETS = 80_000  # The most combinations of edits of one side that are run.
 HIT, BUILT, PROVED_STEP = 1_500, 30_000, 60_000
 """The cost of a combination with the right number, of building its schedule, and of each step in proving it."""
 
 StepEdits = tuple[StepEdit, ...]
-UNEDITED: Array = np.zeros((1, 0), dtype=np.int64)
-"""The combination of no edits."""
+UNEDITED: Array = np.zeros((1, 0), dtype=np.int64)  # The combination of no edits.
 
 
 @dataclass
@@ -439,8 +437,7 @@ MOST_ON_ONE_SIDE = 2
 MOST_WORK = 100_000_000
 """The limit of a search, in combinations of edits examined: about a second. All other work is converted to this unit."""
 MOST_PROVED = 40
-MOST_STEPS = 50_000
-"""The most steps that are tried in place of another."""
+MOST_STEPS = 50_000  # The most steps that are tried in place of another.
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,7 @@ from bilinear.verify.scheme import multiplies
 
 EXACT = 127
 """Products of two residues of at most 2^23 in absolute value whose sum, and one residue more, has at most 53 bits."""
-BLOCK = 2**18
-"""The combinations that are multiplied out at a time."""
+BLOCK = 2**18  # The combinations that are multiplied out at a time.
 
 
 @dataclass(frozen=True)
@@ -203,12 +202,10 @@ def values_of(table: str, pool: Pool, point: RandomPoint, sets: Array) -> Array:
     return forward(linear, given, point.modulus, changes)[:, linear.inputs + len(linear.steps) :]
 
 
-MOST_SYSTEM = 700
-"""The most equations of one system, for each of its right-hand sides."""
+MOST_SYSTEM = 700  # The most equations of one system, for each of its right-hand sides.
 MOST_UNKNOWNS = 130
 
-Cell = tuple[int, int, int]
-"""The numbers of a block of A, a block of B and a block of C."""
+Cell = tuple[int, int, int]  # The numbers of a block of A, a block of B and a block of C.
 
 
 @dataclass(frozen=True)
@@ -304,14 +301,11 @@ def _read(scheme: Scheme, axis: int, written: tuple[Form, ...], reduced: dict[in
 MOST_EDITS = 3
 MOST_CANDIDATES = 20_000_000
 """The most combinations of edits of signs, operands and dropped terms tried for one number of edits: about half a second."""
-MOST_OF_ALL = 6_000_000
-"""The same for combinations of all edits."""
+MOST_OF_ALL = 6_000_000  # The same for combinations of all edits.
 MOST_VALUES = 5_000_000
 """The most values of blocks, named sums and products, for all combinations of edits of one table."""
-MOST_LISTED = 40_000
-"""The most single edits of a scheme that are listed."""
-MOST_PROVED = 60
-"""The most candidates that are proved; any others are only counted."""
+MOST_LISTED = 40_000  # The most single edits of a scheme that are listed.
+MOST_PROVED = 60  # The most candidates that are proved; any others are only counted.
 CLOSE = ("sign", "operand", "drop")
 """The kinds of edits to combine if combining all kinds would take too long."""
 MOST_EQUATIONS = 100_000
@@ -320,8 +314,7 @@ MOST_IN_DOUBT = 200
 """The most rows and columns in which a single edit may stand, in a scheme too large to try every edit."""
 POINTS = 48
 """The points at which an edit over Z/p is tried; over Z/2 a wrong one passes all with probability at most (7/8)**48. Then it is proved."""
-MOST_PROOFS = 800
-"""The most proofs when single edits are tried by proof."""
+MOST_PROOFS = 800  # The most proofs when single edits are tried by proof.
 MOST_TERMS = 1_500_000
 """The most products of three coefficients in all proofs, when single edits are tried by proof."""
 

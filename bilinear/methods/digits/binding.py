@@ -30,8 +30,7 @@ from bilinear.methods.digits.choice import CELL, WORD, Digits, block_of, element
 from bilinear.methods.digits.launches import CutMultiply, DigitMultiply, LoadingMultiply, Passes, ResidueMultiply, StoredMultiply, cleared
 from bilinear.methods.program import BESIDE, WORKSPACE, Buffers, NamedLaunch, lay, once, shift
 
-Make = Callable[[Layout, Layout, Layout, Digits], CutMultiply]
-"""What makes the product of a block."""
+Make = Callable[[Layout, Layout, Layout, Digits], CutMultiply]  # What makes the product of a block.
 
 
 class BlockwiseMultiply(CutMultiply):
@@ -214,8 +213,7 @@ def multiply_of(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool)
     return ResidueMultiply(a, b, c, digits, by_warps) if digits.tile in RESIDUE_TILES else DigitMultiply(a, b, c, digits, by_warps)
 
 
-Form = tuple[object, ...]
-"""What digits were cut for: equal forms read the same bytes."""
+Form = tuple[object, ...]  # What digits were cut for: equal forms read the same bytes.
 
 
 class KeptMultiply(CutMultiply):

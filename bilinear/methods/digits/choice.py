@@ -25,12 +25,10 @@ if TYPE_CHECKING:  # imported late
     from bilinear.ir.digits import DigitScheme, Representation
     from bilinear.ir.scheme import Scheme
 
-USUAL_CLASS = "classical"
-"""The class of accuracy that they keep where none is asked for."""
+USUAL_CLASS = "classical"  # The class of accuracy that they keep where none is asked for.
 SAME_BITS_MODULI = {"float32": 7, "float64": 14}
 """How many moduli give products whose bits depend on the numbers alone, where no accuracy is asked for."""
-MOST_TARGETS = 16
-"""Blocks of C: a thread puts together an element of each, at the least."""
+MOST_TARGETS = 16  # Blocks of C: a thread puts together an element of each, at the least.
 MOST_HEADROOM = 6
 """By so many bits forms may exceed their blocks: limbs, and sums of residues times pieces, hold no more."""
 
@@ -158,12 +156,9 @@ def require_residues(scheme: Products, tile: ResidueTile) -> None:
         raise fail("E592", what, hint)
 
 
-WORD = 4
-"""Bytes of a word: a largest magnitude, an exponent, the flag, and a product in float32."""
-CELL = 256
-"""Bytes to whose multiples parts of the workspace are aligned."""
-PITCH = 16
-"""Bytes to whose multiples rows of products of residues are aligned."""
+WORD = 4  # Bytes of a word: a largest magnitude, an exponent, the flag, and a product in float32.
+CELL = 256  # Bytes to whose multiples parts of the workspace are aligned.
+PITCH = 16  # Bytes to whose multiples rows of products of residues are aligned.
 
 
 @dataclass(frozen=True)
@@ -252,8 +247,7 @@ class DigitGeometry:
         return words, left, right, products, end
 
 
-COMPLEX_PRODUCTS, GAUSSIAN_PRODUCTS = 3, 2
-"""Real products of a complex one, and products modulo each p."""
+COMPLEX_PRODUCTS, GAUSSIAN_PRODUCTS = 3, 2  # Real products of a complex one, and products modulo each p.
 
 
 def geometry_of(levels: tuple[str, ...], extents: tuple[int, int, int], tile: str, is_complex: bool = False) -> DigitGeometry:

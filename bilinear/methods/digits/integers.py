@@ -46,8 +46,7 @@ from bilinear.methods.program import NamedLaunch, once
 
 LARGEST_DIRECT = 256
 """Products modulo a number up to this are products of residues modulo it, without others."""
-LOOKING = 512
-"""Blocks of threads that look at a matrix."""
+LOOKING = 512  # Blocks of threads that look at a matrix.
 
 
 @lru_cache(maxsize=1024)

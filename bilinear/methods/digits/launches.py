@@ -66,8 +66,7 @@ from bilinear.verify.bilinear_map import prove_map
 
 CutKernel = DigitKernel | LoadingKernel | ResidueKernel | MirrorKernel
 Recompose = RecomposeKernel | ResidueRecomposeKernel | IntegerRecomposeKernel
-Cut = Element | IntegerElement
-"""A type whose numbers are cut."""
+Cut = Element | IntegerElement  # A type whose numbers are cut.
 
 
 class Passes(NamedTuple):
@@ -79,8 +78,7 @@ class Passes(NamedTuple):
     after: list[NamedLaunch]
 
 
-RESIDENT = 4
-"""Blocks of threads on each multiprocessor that compute the complex product by its definition."""
+RESIDENT = 4  # Blocks of threads on each multiprocessor that compute the complex product by its definition.
 
 
 @kept_by_names(64)
@@ -237,10 +235,8 @@ def _operand(name: str, x: Layout, lines: int, terms: int) -> Values:
     return {"X": own[name], "X_line": own[f"{name}_rs"], "X_term": own[f"{name}_cs"], "lines": lines, "terms": terms}
 
 
-LEAST_DEPTH = 512
-"""The least terms of a line that a block of threads searches for the largest magnitude."""
-BLOCKS_EACH = 8
-"""Blocks of threads for each multiprocessor that search for the largest magnitudes."""
+LEAST_DEPTH = 512  # The least terms of a line that a block of threads searches for the largest magnitude.
+BLOCKS_EACH = 8  # Blocks of threads for each multiprocessor that search for the largest magnitudes.
 
 
 def search(kernel: LargestKernel, operand: Values, multiprocessors: int) -> NamedLaunch:
@@ -307,8 +303,7 @@ class LoadingMultiply(CutMultiply):
         return [cleared(g.words), *searches, product, self.on_flag(multiprocessors)]
 
 
-MIRRORING = 264
-"""Blocks of threads that copy a triangle."""
+MIRRORING = 264  # Blocks of threads that copy a triangle.
 
 
 class TriangleMultiply(DigitMultiply):

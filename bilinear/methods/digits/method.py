@@ -43,19 +43,15 @@ if TYPE_CHECKING:  # imported late
 
 STEPS, MOST_STEPS = 36, 29
 """A part may compute up to so many 36ths of the rows that are left, in whole panels."""
-COLUMNS = (*CUTS, 20, 24, 32, 40, 48, 64)
-"""Numbers of blocks of columns in which a part may be computed."""
+COLUMNS = (*CUTS, 20, 24, 32, 40, 48, 64)  # Numbers of blocks of columns in which a part may be computed.
 NARROWER = 2
 """These blocks may have so many times fewer columns than others: narrow ones let a part have more rows, and B is cut for fewer parts."""
 MOST_PARTS = 12
-LENDABLE = "ABP"
-"""The names of the digits of A, those of B, and the products, in their order in a workspace."""
+LENDABLE = "ABP"  # The names of the digits of A, those of B, and the products, in their order in a workspace.
 SUBSETS = tuple("".join(chosen) for count in range(len(LENDABLE), -1, -1) for chosen in combinations(LENDABLE, count))
 """All choices among these, the largest first."""
-PLAIN = ("classical",)
-"""The levels of the last rows, unless a product of digits computes them."""
-Part = tuple[int, Candidate]
-"""A number of rows, and what computes them."""
+PLAIN = ("classical",)  # The levels of the last rows, unless a product of digits computes them.
+Part = tuple[int, Candidate]  # A number of rows, and what computes them.
 
 
 @dataclass(frozen=True)

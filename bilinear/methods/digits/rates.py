@@ -40,8 +40,7 @@ class DigitCase(NamedTuple):
     products: str
     extents: Extents
     levels: tuple[str, ...] = ()
-    by_warps: bool = False
-    """Whether warps multiply, as on chips without warpgroups."""
+    by_warps: bool = False  # Whether warps multiply, as on chips without warpgroups.
 
 
 class DigitTimes(NamedTuple):

@@ -19,10 +19,8 @@ from bilinear.planner.problem import Problem
 if TYPE_CHECKING:  # launches are imported with the first call on a GPU
     from bilinear.methods.rounded.launches import RoundedBench, RoundedMultiply
 
-SIZES = (1024, 2048, 4096, 8192, 16384)
-"""The sizes of square matrices on which the library is timed."""
-PASS = 0.85
-"""The share of the bandwidth at which numbers are rounded."""
+SIZES = (1024, 2048, 4096, 8192, 16384)  # The sizes of square matrices on which the library is timed.
+PASS = 0.85  # The share of the bandwidth at which numbers are rounded.
 
 
 @dataclass(frozen=True)

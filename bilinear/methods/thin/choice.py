@@ -21,10 +21,8 @@ if TYPE_CHECKING:  # imported late
     from bilinear.analysis.digit_bounds import Summation
     from bilinear.analysis.traffic import Streaming
 
-LEAST_DEPTH, LEAST_COLUMNS = 16, 16
-"""The least depth and columns of a tile on matrix units."""
-COPIES_OF_LINE = 32
-"""A bulk copy of a line takes as long as so many copies of 16 bytes."""
+LEAST_DEPTH, LEAST_COLUMNS = 16, 16  # The least depth and columns of a tile on matrix units.
+COPIES_OF_LINE = 32  # A bulk copy of a line takes as long as so many copies of 16 bytes.
 WAVES = (1, 2, 4)
 """Sums are split so that the units, each a tile and a part, fill the device this many times."""
 SECTOR, SPLIT = 32, 1.6
@@ -52,8 +50,7 @@ class View:
     left_along: bool
     right_along: bool
     by_rows: bool
-    swaps: bool
-    """Whether it is C^T = B^T A^T."""
+    swaps: bool  # Whether it is C^T = B^T A^T.
 
     def copies(self, tile: AnyThinTile, element: Element) -> int:
         """Copies of one slice of both operands: of 16 bytes, or of single elements if lines do not begin at multiples of that."""

@@ -18,8 +18,7 @@ from bilinear.methods.thin.choice import Thin
 
 MOST_SHARERS, BUSY_THREADS = 32, 2**18
 """The most threads that share the parts of an element, and the number of threads with which a launch that adds parts keeps a GPU busy."""
-MOST_UNITS = 2**31 - 1
-"""Units of a launch are counted in 32 bits."""
+MOST_UNITS = 2**31 - 1  # Units of a launch are counted in 32 bits.
 
 
 class ThinMultiply(Program):

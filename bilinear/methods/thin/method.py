@@ -17,8 +17,7 @@ if TYPE_CHECKING:  # launches are imported with the first call on a GPU
     from bilinear.methods.thin.launches import ThinMultiply
     from bilinear.methods.thin.rates import ThinBench
 
-MOST_TIMED = 8
-"""Tiles that are timed in a search."""
+MOST_TIMED = 8  # Tiles that are timed in a search.
 
 
 class ThinProducts:
@@ -60,5 +59,4 @@ class ThinProducts:
         return with_thin(bench, device, tell)
 
 
-THIN = ThinProducts()
-"""The method: tiles of our own kernels for products with a short extent."""
+THIN = ThinProducts()  # The method: tiles of our own kernels for products with a short extent.

@@ -100,14 +100,11 @@ def _moved(rates: R, start: R, name: str, factor: float, most: float) -> R | Non
     return replace(rates, **{name: value}) if near else None  # type: ignore[arg-type]  # a field of this name
 
 
-LIBRARY_SECONDS = 16.0
-"""For the library's calls on thin products of one type: some 2,000 points on an H200."""
-MOST_ELEMENTS = 2**28
-"""Of a matrix, if the device has the memory for it."""
+LIBRARY_SECONDS = 16.0  # For the library's calls on thin products of one type: some 2,000 points on an H200.
+MOST_ELEMENTS = 2**28  # Of a matrix, if the device has the memory for it.
 SHARE_OF_MEMORY = 0.25
 ROUNDS, IN_A_ROW = 3, 4
-HOLD_MS = 0.25
-"""For so long the device is held while a few calls are queued."""
+HOLD_MS = 0.25  # For so long the device is held while a few calls are queued.
 MOST_BRIEF = 0.15
 """The part of the drawn shapes that may have less than `BRIEF` elements and `BRIEF_WORK` multiply-adds, which take about 10 us."""
 BRIEF, BRIEF_WORK = 6_000_000, 100_000_000

@@ -37,11 +37,8 @@ from bilinear.scheduling.scaling import memories
 
 __all__ = ["DepthFirst", "OrderProgress", "find_depth_first"]
 
-NARROW = 8
-"""The beam width after the time limit."""
-
-MOST_SHARED = 100
-"""In schemes of at most this many products, repeated pairs of products are shared."""
+NARROW = 8  # The beam width after the time limit.
+MOST_SHARED = 100  # In schemes of at most this many products, repeated pairs of products are shared.
 
 
 @dataclass(frozen=True)
@@ -134,11 +131,8 @@ def _rational_maps(scheme: Scheme) -> tuple[tuple[Form, ...], tuple[Form, ...], 
     return u, v, LinearMap(scheme.rank, tuple(tuple((p, c) for p, c in row if p not in zero) for row in w))
 
 
-PLACE = "?"
-"""The space of places."""
-
-LETTERS = {"A": "X", "B": "Y", "C": "P"}
-"""The first letter of a workspace's name, by its shape."""
+PLACE = "?"  # The space of places.
+LETTERS = {"A": "X", "B": "Y", "C": "P"}  # The first letter of a workspace's name, by its shape.
 
 
 @dataclass

@@ -289,8 +289,7 @@ def _multiple(row: Form, line: Form) -> Fraction | None:
     return factor if row == form((i, factor * rational(c)) for i, c in line) else None
 
 
-EXACT_PRODUCTS = 8
-"""The most products for which every order is searched."""
+EXACT_PRODUCTS = 8  # The most products for which every order is searched.
 
 
 @dataclass(frozen=True)

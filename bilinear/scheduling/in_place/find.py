@@ -25,10 +25,8 @@ from bilinear.passes.order_products import colour_products
 from bilinear.scheduling.in_place.partitions import Partition, ScratchSearch, StageEffort, StageProgress, StageSearch
 from bilinear.scheduling.in_place.walks import PRIME, BlockAddition, OperandSide, OperandWalk, Row, is_sum
 
-Terms = dict[int, Fraction]
-"""A form: coefficients by block."""
-Layer = dict[int, Terms]
-"""Simultaneous steps: for each block written, its new value over the old ones."""
+Terms = dict[int, Fraction]  # A form: coefficients by block.
+Layer = dict[int, Terms]  # Simultaneous steps: for each block written, its new value over the old ones.
 
 
 @dataclass(frozen=True)

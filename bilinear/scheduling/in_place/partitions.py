@@ -328,8 +328,7 @@ def _mixed(candidates: tuple[WalkedPartition, WalkedPartition]) -> WalkedPartiti
     return WalkedPartition(one.order, tuple(min(pair, key=lambda w: (w.additions, w.traffic)) for pair in pairs), one.colours, one.lent)
 
 
-Shares = tuple[tuple[int, ...], ...]
-"""For each operand the blocks of C lent to it, those free longest first."""
+Shares = tuple[tuple[int, ...], ...]  # For each operand the blocks of C lent to it, those free longest first.
 
 
 class ScratchSearch(StageSearch):

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from bilinear.ir.number import rank_modulo
 
-PRIME = 2**31 - 1
-"""The prime of the search: products of two residues fit into 64 bits."""
+PRIME = 2**31 - 1  # The prime of the search: products of two residues fit into 64 bits.
 Row = tuple[int, ...]
 
 
@@ -76,12 +75,9 @@ def monic(row: Row) -> Row:
     return tuple(x * inverse % PRIME for x in row)
 
 
-Matrix = NDArray[np.int64]
-"""An integer array of residues: wanted forms by blocks."""
-Spill = tuple[int, Row]
-"""The number of a temporary, from 0, and the form that it is filled with."""
-UNIT = 1000
-"""The weight of one addition; weights are integers, so every machine finds the same walk."""
+Matrix = NDArray[np.int64]  # An integer array of residues: wanted forms by blocks.
+Spill = tuple[int, Row]  # The number of a temporary, from 0, and the form that it is filled with.
+UNIT = 1000  # The weight of one addition; weights are integers, so every machine finds the same walk.
 
 
 @dataclass(frozen=True)
