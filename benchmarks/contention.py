@@ -13,6 +13,8 @@ from common import cupy, exact_calls, interleaved, median, need_gpu, parser_of, 
 
 import bilinear
 from bilinear.ir.placement import CONTENTION
+from bilinear.planner.plan import Plan
+from bilinear.runtime.ahead import fill_cache
 
 ALGORITHMS, LEVELS, SIZES, ROUNDS = ("msmes", "winograd_in_place"), (1, 2), (2048, 4096, 8192, 16384), 5
 
@@ -23,11 +25,14 @@ def measure(n: int, dtype: str) -> dict[str, Any]:
     a, b = (generator.integers(-2, 3, (n, n)).astype(dtype) for _ in range(2))
     c = cupy.empty((n, n), dtype)
     calls = {"cupy": partial(cupy.matmul, a, b, out=c)}
+    plans = list[Plan]()
     for name in ALGORITHMS:
         for levels in LEVELS:
             for contention in CONTENTION:
-                how: dict[str, Any] = {"algorithm": name, "levels": levels, "inputs": "restore", "contention": contention}
-                calls[f"{name} {levels} {contention}"] = partial(bilinear.matmul, a, b, c, **how)
+                how: dict[str, Any] = {"inputs": "restore", "contention": contention}
+                plans.append(bilinear.plan(n, n, n, dtype, levels=(name,) * levels, **how))
+                calls[f"{name} {levels} {contention}"] = partial(bilinear.matmul, a, b, c, algorithm=name, levels=levels, **how)
+    fill_cache(plans)  # several kernels at once
     exact, same = exact_calls(calls, a, b, c), {}
     kept = a.copy(), b.copy()
     for name, call in calls.items():
@@ -44,10 +49,11 @@ def measure(n: int, dtype: str) -> dict[str, Any]:
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="the extents")
+    parser.add_argument("--dtypes", default="float64,float32", help="the element types")
     options = parser.parse_args()
     need_gpu()
     rows = []
-    for dtype in ("float64", "float32"):
+    for dtype in options.dtypes.split(","):
         for n in map(int, options.sizes.split(",")):
             rows.append(measure(n, dtype))
             print(rows[-1], flush=True)

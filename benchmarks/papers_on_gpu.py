@@ -1,4 +1,6 @@
-"""The figures of two papers on this GPU, on one page: `--json FILE` measures, and with `--html PAGE` draws what FILE holds.
+"""The figures of two papers on this GPU, on one page: `--json FILE` measures what FILE lacks, and with `--html PAGE` draws what it holds.
+
+About 130 s on an H100 or H200, so that two runs of 100 s each do it. A row that is kept tells the commit that it is of.
 
 Figures 1 to 5 of Khan, Al-Mouhamed, Fatayer: S-MM, R-S-MM, W-MM, and Winograd's scheme in the memory of R-S-MM, beside cuBLAS, and beside a
 multiply that keeps a tile of 32 x 32 of each operand in shared memory, as the SDK's example does. Figures 4, 5 and 12 of Rivera et al.,
@@ -8,8 +10,9 @@ TSM2X, with the paper's parameters for a V100. Everything is checked on integers
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from functools import partial
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from math import ceil, floor, log2, log10
 from pathlib import Path
 from time import monotonic
@@ -25,10 +28,11 @@ import bilinear
 from bilinear.codegen.cuda.nvrtc import build_all
 from bilinear.codegen.cuda.target import target_of
 from bilinear.ir.element import ELEMENTS
-from bilinear.measure.bench_library import library_calls
+from bilinear.measure.bench_library import library_calls, machine
 from bilinear.planner.library_points import CUBLAS, CUBLASLT
 from bilinear.reporting.bench_page import bench_series
 from bilinear.reporting.pages import Chart, ChartPoint, Tick, across, environment, path_through, round_step, upwards
+from bilinear.runtime.ahead import fill_cache
 from bilinear.version import __version__
 
 NAMES = {"s_mm": "S-MM", "r_s_mm": "R-S-MM", "w_mm": "W-MM", "winograd_depth_first": "Winograd, two temporaries"}
@@ -61,6 +65,7 @@ def squares(n: int, dtype: str) -> Row:
     a, b = (generator.integers(-2, 3, (n, n)).astype(dtype) for _ in range(2))
     c = cupy.empty((n, n), dtype)
     calls: dict[str, Call] = {CUBLAS: library_calls(a, b, c)[CUBLAS]}
+    fill_cache(bilinear.plan(n, n, n, dtype, levels=(name,) * levels) for name in NAMES for levels in (1, 2))
     for name in NAMES:
         for levels in (1, 2):
             calls[f"{name} {levels}"] = partial(bilinear.matmul, a, b, c, algorithm=name, levels=levels)
@@ -73,7 +78,7 @@ def squares(n: int, dtype: str) -> Row:
     return {"part": "squares", "n": n, "dtype": dtype, "ms": {x: round(median(ms), 4) for x, ms in times.items()}, "exact": exact}
 
 
-def thin(shape: tuple[int, int, int], dtype: str, figure: int, kernels: Mapping[str, Tsm2Kernel], copy: float) -> Row:
+def thin(shape: tuple[int, int, int], dtype: str, figure: int, kernels: Mapping[str, Tsm2Kernel], copy: Callable[[], float]) -> Row:
     """Microseconds and shares of a copy's bandwidth of cuBLAS, these kernels and our own; matrices lie column by column."""
     m, k, n = shape
     a, b, c = matrix((m, k), dtype, "F", 1), matrix((k, n), dtype, "F", 2), cupy.empty((m, n), dtype, order="F")
@@ -86,25 +91,37 @@ def thin(shape: tuple[int, int, int], dtype: str, figure: int, kernels: Mapping[
     exact = exact_calls(calls, a, b, c)
     us = {name: round(1e3 * median(values), 2) for name, values in queued(calls, 5, 5).items()}
     moved = (m * k + k * n + m * n) * a.itemsize / 1e3  # kB
-    share = {name: round(moved / time / copy, 4) for name, time in us.items()}
+    share = {name: round(moved / time / copy(), 4) for name, time in us.items()}
     return {"part": "thin", "figure": figure, "shape": shape, "dtype": dtype, "us": us, "share": share, "exact": exact}
 
 
-def problems(copy: float) -> Iterator[partial[Row]]:
-    """Every measurement, the thin ones first, then the squares by size."""
-    double = ELEMENTS["float64"]
+def problems() -> Iterator[tuple[tuple[Any, ...], Callable[[], Row]]]:
+    """Every measurement with the row's figure (0 for squares), extent and type: the thin ones first, then the squares by size."""
+    copy, double = cache(copy_rate), ELEMENTS["float64"]
     for figure, extents in ((4, SHORT), (12, LONG)):
         for k in extents:
             kernel = variant_of("V3", double, COLUMNS, T1, min(T3["float64"], k))
-            yield partial(thin, (TALL, k, COLUMNS), "float64", figure, {"TSM2R": kernel}, copy)
+            yield (figure, k, "float64"), partial(thin, (TALL, k, COLUMNS), "float64", figure, {"TSM2R": kernel}, copy)
     for dtype in T3:
         kernels = {
             f"{name} {tcf}": variant_of(name, ELEMENTS[dtype], COLUMNS, T1, COLUMNS, tcf) for name in ("Opt1", "Opt2") for tcf in TCFS
         }
-        yield partial(thin, (10**7, COLUMNS, COLUMNS), dtype, 5, kernels, copy)
+        yield (5, COLUMNS, dtype), partial(thin, (10**7, COLUMNS, COLUMNS), dtype, 5, kernels, copy)
     for n in SIZES:
         for dtype in T3:
-            yield partial(squares, n, dtype)
+            yield (0, n, dtype), partial(squares, n, dtype)
+
+
+def kept(path: Path | None) -> dict[tuple[Any, ...], Row]:
+    """The rows of a file, by what `problems` names them; they must be of this GPU."""
+    if path is None or not path.exists():
+        return {}
+    result = json.loads(path.read_text())
+    gpu, old = machine()["gpu"], result["machine"]
+    if old["gpu"] != gpu:
+        sys.exit(f"{path} was measured on {old['gpu']}, and this is {gpu}: name another file")
+    rows = [{"commit": old["commit"]} | row for row in result["rows"]]
+    return {(row.get("figure", 0), row["n"] if "n" in row else row["shape"][1], row["dtype"]): row for row in rows}
 
 
 def library(times: Mapping[str, float]) -> float:
@@ -189,34 +206,31 @@ def page(result: dict[str, Any]) -> str:
     wrong = [name for row in result["rows"] for name, is_exact in row["exact"].items() if not is_exact]
     lead = f"wrong: {', '.join(wrong)}" if wrong else "Every multiply is exact on integers."
     shown = [(title, charts) for title, charts in figures(result["rows"]) if charts]
-    machine = result["machine"]
+    commits = {row.get("commit", result["machine"]["commit"]) for row in result["rows"]}
     template = environment(html=True).from_string(PAGE)
-    return template.render(gpu=machine["gpu"], commit=machine["commit"], lead=lead, figures=shown, version=__version__)
+    return template.render(gpu=result["machine"]["gpu"], commit=", ".join(sorted(commits)), lead=lead, figures=shown, version=__version__)
 
 
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--html", type=Path, help="draw the page of the results in --json, without measuring")
-    parser.add_argument("--only", choices=("thin", "squares"), help="measure one paper; what --json holds of the other one stays")
-    parser.add_argument("--seconds", type=float, default=85.0, help="begin with no further problem after so long")
+    parser.add_argument("--seconds", type=float, default=70.0, help="begin with no further problem after so long")
     options = parser.parse_args()
     if options.html:
         options.html.write_text(page(json.loads(options.json.read_text())))
         return
     need_gpu()
-    begun, rows = monotonic(), list[Row]()
-    if options.only and options.json and options.json.exists():
-        rows = [row for row in json.loads(options.json.read_text())["rows"] if row["part"] != options.only]
-    for problem in problems(copy_rate()):
-        if options.only not in (None, problem.func.__name__):
+    begun, rows = monotonic(), kept(options.json)
+    for name, problem in problems():
+        if name in rows:
             continue
         if monotonic() - begun > options.seconds:
-            print("stopped", flush=True)
+            print("stopped: another run goes on from here", flush=True)
             break
-        rows.append(problem())
-        print(round(monotonic() - begun, 1), rows[-1], flush=True)
+        rows[name] = problem()
+        print(round(monotonic() - begun, 1), rows[name], flush=True)
         cupy.get_default_memory_pool().free_all_blocks()
-        save("papers_on_gpu", rows, options.json)
+        save("papers_on_gpu", [*rows.values()], options.json)
 
 
 if __name__ == "__main__":
