@@ -24,95 +24,6 @@ PROGRAMS = (
     ("torch", "float32", "16384"),
     ("gemm", "complex64", "8192"),
 )
-RANDOM: tuple[tuple[Any, ...], ...] = (
-    ("random", "small", "2000", {"BILINEAR_LEAST": "1"}),
-    ("random", "large", "400", {}),
-)
-SECONDS = 25.0  # What a run of random calls may take; it tells how many there were.
-BLOCK = 1024  # The columns that an LU leaves to cuSOLVER and to trsm.
-
-
-def lu(dtype: str, size: int) -> dict[str, object]:
-    """Solve A x = b by an LU with row exchanges, blocked by halves, as HPL does: seconds, and HPL's residual, which is to be below 16."""
-    import cupy as cp
-    import numpy as np
-    from cupyx.scipy.linalg import lu_factor  # type: ignore[import-not-found]
-
-    gemm, handle, one = gemm_of(dtype), cp.cuda.device.get_cublas_handle(), np.ones(1, dtype)
-    trsm = cp.cuda.cublas.strsm if dtype == "float32" else cp.cuda.cublas.dtrsm
-
-    def subtract(rows: slice, columns: slice, inner: slice) -> None:
-        """A[rows, columns] -= A[rows, inner] A[inner, columns], which are column-major matrices to cuBLAS, transposed."""
-        m, n, k = columns.stop - columns.start, rows.stop - rows.start, inner.stop - inner.start
-        left, right, target = at(inner.start, columns.start), at(rows.start, inner.start), at(rows.start, columns.start)
-        gemm(0, 0, m, n, k, -1, left, size, right, size, 1, target, size)
-
-    def at(row: int, column: int) -> int:
-        return int(a.data.ptr + row * a.strides[0] + column * a.strides[1])
-
-    def solve(i: int, j: int, columns: slice) -> None:
-        """A[i:j, columns] = L^-1 A[i:j, columns]."""
-        if j - i <= BLOCK:
-            factor = one.ctypes.data, at(i, i), size, at(i, columns.start), size
-            trsm(handle, 1, 1, 0, 1, columns.stop - columns.start, j - i, *factor)
-            return
-        middle = (i + j) // 2
-        solve(i, middle, columns)
-        subtract(slice(middle, j), columns, slice(i, middle))
-        solve(middle, j, columns)
-
-    def factor(i: int, j: int) -> None:
-        """The LU of A[i:, i:j], with its exchanges in all columns."""
-        if j - i > BLOCK:
-            middle = (i + j) // 2
-            factor(i, middle)
-            solve(i, middle, slice(middle, j))
-            subtract(slice(middle, size), slice(middle, j), slice(i, middle))
-            factor(middle, j)
-            return
-        panel, pivots = lu_factor(a[i:, i:j], check_finite=False)
-        order = exchanged(size - i, pivots.tolist())
-        moved = np.flatnonzero(order != np.arange(size - i))
-        a[i + cp.asarray(moved)] = a[i + cp.asarray(order[moved])]
-        a[i:, i:j] = panel
-        rows[i:] = rows[i:][order]
-
-    times = []
-    for _ in range(3):
-        a = cp.random.RandomState(7).rand(size, size, dtype=dtype) - cp.asarray(0.5, dtype)
-        rows = np.arange(size)
-        cp.cuda.Device().synchronize()
-        began = time.perf_counter()
-        factor(0, size)
-        cp.cuda.Device().synchronize()
-        times.append(time.perf_counter() - began)
-    given = cp.random.RandomState(7).rand(size, size, dtype=dtype) - cp.asarray(0.5, dtype)
-    b = cp.random.RandomState(8).rand(size, dtype=dtype)
-    x = b[cp.asarray(rows)]
-    trsm(handle, 1, 1, 0, 1, 1, size, one.ctypes.data, at(0, 0), size, x.data.ptr, 1)
-    trsm(handle, 1, 0, 0, 0, 1, size, one.ctypes.data, at(0, 0), size, x.data.ptr, 1)
-    residual = residual_of(given, x, b)
-    return {"first": times[0], "seconds": min(times[1:]), "residual": residual, "right": residual < 16}
-
-
-def exchanged(count: int, pivots: list[int]) -> Any:
-    """The order of rows after each was exchanged with its pivot in turn."""
-    import numpy as np
-
-    places = list(range(count))
-    for row, other in enumerate(pivots):
-        places[row], places[other] = places[other], places[row]
-    return np.array(places)
-
-
-def residual_of(a: Any, x: Any, b: Any) -> float:
-    """max|A x - b| / (roundoff * (norm of A * max|x| + max|b|) * N), as HPL takes it; A x in float64."""
-    import cupy as cp
-
-    parts = [slice(i, i + BLOCK) for i in range(0, len(b), BLOCK)]
-    far = max(float(cp.abs(a[part].astype("float64") @ x.astype("float64") - b[part]).max()) for part in parts)
-    norm = max(float(cp.abs(a[part]).sum(axis=1).max()) for part in parts)
-    return far / (float(cp.finfo(a.dtype).eps) * (norm * float(cp.abs(x).max()) + float(cp.abs(b).max())) * len(b))
 
 
 def gemm_of(dtype: str) -> Any:
@@ -189,57 +100,6 @@ def timed(function: Any, wait: Any, count: int = 4) -> tuple[list[float], Any]:
     return times, result
 
 
-def random(way: str, count: int) -> dict[str, object]:
-    """Random calls on integers against cublasGemmEx in pedantic mode, which is cuBLAS's own: how many there were, and wrong."""
-    import cupy as cp
-    import numpy as np
-
-    rng, pool = np.random.default_rng(int(os.environ.get("SEED", "1"))), cp.random.RandomState(1)
-    cublas, handle = cp.cuda.cublas, cp.cuda.device.get_cublas_handle()
-    codes = {"float32": (0, 69), "float64": (1, 71), "complex64": (4, 69), "complex128": (5, 71)}
-    least, largest = (1, 1500) if way == "small" else (1000, 3000)
-    extents = [int(e) for e in rng.integers(least, largest, 6)]
-    memory = pool.randint(-3, 4, 4 * (largest + 40) ** 2)
-    began, done, wrong, refused = time.perf_counter(), 0, [], 0
-    streams = [cp.cuda.Stream.null, cp.cuda.Stream(non_blocking=True)]
-    while done < count and time.perf_counter() - began < SECONDS:
-        dtype = str(rng.choice(list(codes)))
-        is_complex = dtype.startswith("complex")
-        ta, tb = (int(op) for op in rng.integers(0, 3 if is_complex else 2, 2))
-        m, n, k = (int(e) for e in rng.choice(extents, 3))
-        lda, ldb, ldc = (int(rows + rng.choice([0, 1, 8, 33])) for rows in ((m, k)[ta > 0], (k, n)[tb > 0], m))
-        sizes = lda * (k, m)[ta > 0], ldb * (n, k)[tb > 0], ldc * n
-        a, b, c = (memory[int(rng.integers(0, 9)) :][:size].astype(dtype) for size in sizes)
-        if is_complex:
-            a, b, c = (x + 1j * x[::-1] for x in (a, b, c))
-        alpha, beta = (rng.choice([1, 2, -1]), rng.choice([0, 0, 1, -2]))
-        if beta == 0:
-            c.reshape(n, ldc)[:, :m] = np.nan
-        factors, expected = np.array([alpha, beta], dtype), c.copy()
-        on_device = rng.random() < 0.1
-        stream = streams[int(rng.integers(0, 2))]
-        cp.cuda.Device().synchronize()
-        with stream:
-            cublas.setStream(handle, stream.ptr)
-            given = cp.asarray(factors)
-            stream.synchronize()
-            first = given.data.ptr if on_device else factors.ctypes.data
-            pointers = first, first + factors.itemsize
-            cublas.setPointerMode(handle, int(on_device))
-            function = getattr(cublas, f"{dict(zip(codes, 'sdcz', strict=True))[dtype]}gemm")
-            function(handle, ta, tb, m, n, k, pointers[0], a.data.ptr, lda, b.data.ptr, ldb, pointers[1], c.data.ptr, ldc)
-            code, compute = codes[dtype]
-            operands = a.data.ptr, code, lda, b.data.ptr, code, ldb, pointers[1], expected.data.ptr, code, ldc
-            cublas.gemmEx(handle, ta, tb, m, n, k, pointers[0], *operands, compute, -1)
-            cublas.setPointerMode(handle, 0)
-            stream.synchronize()
-        done, refused = done + 1, refused + on_device
-        if not bool((c == expected).all()):
-            wrong.append([dtype, ta, tb, m, n, k, lda, ldb, ldc, int(alpha), int(beta), on_device])
-    seconds = time.perf_counter() - began
-    return {"seconds": seconds, "calls": done, "wrong": len(wrong), "examples": wrong[:3], "on_device": refused, "right": not wrong}
-
-
 def run(words: tuple[str, ...], with_it: bool, variables: dict[str, str], log: str) -> dict[str, Any]:
     """A program as a process of its own."""
     before = [sys.executable, "-m", "bilinear", "run-with", *(("--log", log) if log else ()), "--"] if with_it else []
@@ -255,12 +115,6 @@ def run(words: tuple[str, ...], with_it: bool, variables: dict[str, str], log: s
 def compared(log: Path) -> list[dict[str, Any]]:
     """All programs in both ways."""
     rows: list[dict[str, Any]] = []
-    for *way, variables in RANDOM:
-        told = log.with_suffix(f".{way[1]}")
-        found = run(tuple(way), True, variables, str(told))
-        found["taken"] = sum(json.loads(line)["plan"] != "library" for line in told.read_text().splitlines())
-        rows.append({"program": " ".join(way), "bilinear": found})
-        print(json.dumps(rows[-1]), flush=True)
     for words in PROGRAMS:
         times = 3 if words[0] in ("small", "svd") else 1  # of short programs, in turn, the fastest
         pairs = [[run(words, with_it, {}, "" if words[0] == "small" else str(log)) for with_it in (False, True)] for _ in range(times)]
@@ -273,8 +127,10 @@ def compared(log: Path) -> list[dict[str, Any]]:
 
 def main() -> None:
     if len(sys.argv) == 4:  # a program, which imports nothing of bilinear
+        from preload_lu import lu
+
         name, kind, count = sys.argv[1:]
-        print(json.dumps({"lu": lu, "gemm": gemm, "torch": torch, "svd": svd, "small": small, "random": random}[name](kind, int(count))))
+        print(json.dumps({"lu": lu, "gemm": gemm, "torch": torch, "svd": svd, "small": small}[name](kind, int(count))))
         return
     from common import need_gpu, parser_of, save
 
