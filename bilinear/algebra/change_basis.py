@@ -110,8 +110,7 @@ def _cheaper(linear: LinearMap) -> LinearMap:
 
 
 MOST_KERNELS = 4000  # The most sets of rows whose kernels are all tried.
-MOST_BLOCKS = 9
-"""If there are more sets, all columns with entries -1, 0 and 1 are tried instead, for up to this many blocks of a matrix."""
+MOST_BLOCKS = 9  # With more sets, columns of -1, 0 and 1 are tried, for up to this many blocks of a matrix.
 RESTARTS = 200  # The number of orders tried for columns with equally many terms.
 TINY = 1e-9  # Treated as zero when candidates are ordered; the candidates themselves are exact.
 

@@ -17,15 +17,12 @@ from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Symbolic, exact, is_negative, rational
 
 DIGIT = 48  # Bits of a packed coefficient.
-LARGEST = 1 << 12
-"""Rows with larger coefficients are packed over multiples of the inputs, with coefficients 1 and -1."""
-
+LARGEST = 1 << 12  # Rows with larger coefficients are packed over multiples of inputs, with coefficients +-1.
 Pair = tuple[int, int]  # Coprime coefficients (p, q) of a sum p * v + q * w, p positive.
 PLAIN: tuple[Pair, ...] = ((1, 1), (1, -1))
 
 PackedForm = tuple[int, Coefficient]  # A packed form and its factor.
-Made = dict[int, tuple[int, int]]
-"""Packed values in an order in which they can be made, each with the two values (inputs or earlier ones) that make it."""
+Made = dict[int, tuple[int, int]]  # Packed values as they can be made, each with the two that make it.
 
 
 @dataclass(frozen=True)

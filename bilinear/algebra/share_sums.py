@@ -239,8 +239,7 @@ class _RowBasis:
 WORK = 10_000_000  # The default number of sums of two values to try: at most about ten seconds.
 GREEDY_STARTS = 8
 BASES = 12  # The number of bases tried if rows have coefficients other than 1 and -1.
-MOST_PAIRS = 24
-"""The most pairs of coefficients; if a map has more, its rows are packed over multiples of the inputs."""
+MOST_PAIRS = 24  # The most pairs of coefficients; a map with more has rows packed over multiples of inputs.
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,7 @@ def three_products_bound(inner: int, unit_roundoff: float) -> PartsBound:
     return PartsBound(2 * inner * gamma(inner + 1, unit_roundoff), 6 * inner * gamma(inner + 4, unit_roundoff))
 
 
-LARGEST_ROUNDOFF = 2.0**-24
-"""Bounds are computed for the unit roundoff of float32. They hold for every finer type, because gamma_n / u grows with u."""
+LARGEST_ROUNDOFF = 2.0**-24  # Of float32; its bounds hold for finer types, because gamma_n / u grows with u.
 
 
 @dataclass(frozen=True)
@@ -486,8 +485,7 @@ def _rational(value: object) -> Fraction:
 
 
 BITS = 8  # A random entry is one of the 2^BITS odd integers between -2^BITS and 2^BITS, all equally likely.
-GRAIN = 4.0**-BITS
-"""The loss because entries lie on a grid: the variance of a cell as a fraction of that of a continuous entry."""
+GRAIN = 4.0**-BITS  # The loss because entries lie on a grid: a cell's variance over a continuous entry's.
 DENSITY = pi * e / 3
 """2 pi e times the squared density that no normed sum of independent uniform variables of variance 1 exceeds, which is 1/6."""
 

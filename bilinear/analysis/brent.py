@@ -14,9 +14,7 @@ from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme
 
 MOST_BITS = 4096  # The most bits of a common denominator.
-
-Row = dict[int, int]
-"""A row of the residual. The key is one integer for a pair of blocks and a power; the value is a nonzero integer."""
+Row = dict[int, int]  # A row of the residual: by an integer for two blocks and a power, a nonzero integer.
 Terms = tuple[tuple[int, int], ...]  # A linear form in integers: (place, coefficient).
 
 
@@ -158,8 +156,7 @@ def _denominator(table: tuple[Form, ...]) -> int:
 EXACT = 2**53  # float64 holds all integers up to this one.
 FEW_TERMS = 200_000
 """Fewer products of coefficients than this are added up one by one, in a few hundredths of a second."""
-WORTH = 500
-"""This many multiplications of a matrix product take as long as adding one product of coefficients by itself."""
+WORTH = 500  # So many multiplications of a matrix product take as long as adding one product by itself.
 MOST_MULTIPLICATIONS = 2 * 10**10  # The most multiplications in all matrix products; they take a few seconds.
 MOST_ENTRIES = 2**25  # The most entries of both matrices, 256 MiB.
 

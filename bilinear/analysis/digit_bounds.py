@@ -19,10 +19,8 @@ from bilinear.ir.rounded import Rounding
 from bilinear.ir.scheme import Scheme
 
 CUT_OFF = 2.0**-23  # The largest relative error of truncating to the 24 bits of a float32.
-ROUNDED = 0.393
-"""The root mean square of a rounding error, in units of u times that of the numbers: sqrt(1/3) * sqrt(2 ln(2) / 3)."""
-SHRUNK = 1 / 3
-"""How much truncation shrinks a number on average, in units of `CUT_OFF`: half of the last place, 2/3 of that bound."""
+ROUNDED = 0.393  # The root mean square of rounding, in units of u: sqrt(1/3) * sqrt(2 ln(2) / 3).
+SHRUNK = 1 / 3  # How much truncation shrinks a number on average, in units of `CUT_OFF`: half of a place.
 SPREAD = 0.196  # The root mean square of truncation around this mean: sqrt(1/12) * sqrt(2 ln(2) / 3).
 
 
@@ -269,8 +267,7 @@ def rounded_probable(own: Rounding, inner: int) -> float:
     return float((shrunk**2 + varied) ** 0.5)
 
 
-_UNEVEN = 1.4711
-"""The root mean square of 2^f for f uniform between 0 and 1: the loss because a scale is a power of two."""
+_UNEVEN = 1.4711  # The root mean square of 2^f, f uniform in [0, 1]: the loss as a scale is a power of two.
 
 
 @dataclass(frozen=True)

@@ -167,8 +167,7 @@ class _Run(ScheduleRun[_Content]):
 LARGEST_MODULUS = 2**62  # Up to this modulus 4 p is a number of 64 bits, and 2 p - 1 one of int64.
 LARGEST_SUM = 2**63 - 1  # The largest number of int64, in which finished sums of floats are added up.
 MOST_PIECES = 3
-PASS = 50
-"""The cost of adding a finished sum of floats to the sum of integers, in terms of a sum of doubles: a few passes over memory."""
+PASS = 50  # The cost of adding a sum of floats to one of integers, in terms of a sum of doubles.
 
 
 @dataclass(frozen=True)

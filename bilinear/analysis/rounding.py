@@ -18,16 +18,10 @@ from bilinear.ir.number import Coefficient, Symbolic, to_float
 from bilinear.ir.schedule import BETA, Block, Product, Schedule, Target
 from bilinear.source import Span
 
-SLACK = 1 + 2.0**-30
-"""The factor on bounds computed in double precision: sums of at most 2**20 nonnegative terms lose less."""
-
-MOST_ROUNDINGS = 8
-"""The roundings of a coefficient that is not a small rational: its parts, their quotient or root, and the multiplication."""
-
+SLACK = 1 + 2.0**-30  # For bounds in double precision: sums of at most 2**20 nonnegative terms lose less.
+MOST_ROUNDINGS = 8  # The roundings of a coefficient: its parts, their quotient or root, the multiplication.
 _EXACT = 256  # Integers up to here are exact in every floating-point type (bfloat16 has 8 bits).
-
-_SMALLEST, _LARGEST = 2.0**-126, 2.0**127
-"""Coefficients between these are normal numbers of float32 and of every wider type."""
+_SMALLEST, _LARGEST = 2.0**-126, 2.0**127  # Coefficients between these are normal in float32 and wider types.
 
 
 def magnitude(value: Coefficient) -> float:

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from math import ceil, isqrt, sqrt
 
 LATENCY, MEMORY, ARITHMETIC = "latency", "memory", "arithmetic"  # What bounds the time of a plan.
-ENOUGH = 0.5
-"""With less than this share of the bytes that must be under way, or of the time in traffic or arithmetic, latency bounds a kernel."""
-
+ENOUGH = 0.5  # With less than this share of the needed bytes or work under way, latency bounds a kernel.
 Extents = tuple[int, int, int]  # (m, k, n) of a product of m x k by k x n.
 
 

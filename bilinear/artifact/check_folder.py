@@ -24,8 +24,7 @@ from bilinear.visible import visible
 
 TRUST = "if you know who wrote the folder and would run any program of theirs, --trust tests it as it is"
 MOST_LINES, MOST_LETTERS = 12, 140  # How much of a difference is shown.
-LAUNCHED = ("options", "scheme", "schedule", "programs")
-"""The members of a manifest that say what is launched."""
+LAUNCHED = ("options", "scheme", "schedule", "programs")  # What of a manifest says what is launched.
 
 
 def require_generated(folder: BuiltFolder) -> list[BuiltRow]:

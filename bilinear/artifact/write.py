@@ -42,8 +42,7 @@ from bilinear.version import __version__
 from bilinear.writing import write_folder
 
 ALGORITHM = "algorithm.bl"
-ACCUMULATED, OVERWRITTEN = "alpha*A*B + beta*C", "alpha*A*B"
-"""The two possible results in C of a program's launches."""
+ACCUMULATED, OVERWRITTEN = "alpha*A*B + beta*C", "alpha*A*B"  # What a program's launches may leave in C.
 
 
 @dataclass(frozen=True)

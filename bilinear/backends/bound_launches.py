@@ -19,8 +19,7 @@ from bilinear.ir.placement import Placement
 if TYPE_CHECKING:  # which stays out of what a first plan imports
     from bilinear.ir.launch import Launch, PlainLaunch
 
-MOST_STREAMS = 16
-"""Streams that the launches of a stage are dealt to in turn; each needs an event and two waits of every stage."""
+MOST_STREAMS = 16  # Streams that a stage's launches are dealt to; each costs an event and two waits a stage.
 
 
 class SideStreams:
@@ -63,8 +62,7 @@ class Function(Protocol):
 
 
 Step = Callable[[], None]
-Values = dict[str, Array]
-"""The arguments of kernels by name: integers; numbers, or the names `alpha` and `beta`; addresses, or `MatrixPlace`s."""
+Values = dict[str, Array]  # A kernel's arguments by name: integers, numbers or `alpha`, addresses or places.
 
 Call = tuple[Callable[..., None], list[tuple[str, Array]], Function]
 """A launch that still needs its stream and parameters; the kind and value of each argument; and the kernel function, kept alive."""
@@ -91,8 +89,7 @@ class InC:
     alive: object = None
 
 
-MOST_BYTES, MOST_ARGUMENTS = 4096, 512
-"""The most bytes of arguments that C copies for a call, and arguments of a launch."""
+MOST_BYTES, MOST_ARGUMENTS = 4096, 512  # What C copies for a call; the most arguments of a launch.
 
 
 @dataclass(frozen=True)

@@ -78,8 +78,7 @@ class _KernelNode(ctypes.Structure):
     )
 
 
-SPECIAL = 2, 4, 6, 7, 10
-"""`CUlaunchAttributeID`: what `cuLaunchKernel` cannot ask for, as clusters and programmatic launches."""
+SPECIAL = 2, 4, 6, 7, 10  # `CUlaunchAttributeID`: what `cuLaunchKernel` cannot ask for, such as clusters.
 
 
 def captured_launch(issue: Callable[[int, int, int], bool], use_stream: Callable[[int], bool]) -> InC | None:
@@ -168,8 +167,7 @@ def not_captured(why: str, hint: str) -> BilinearError:
     return fail("E536", f"the stream is being captured: {why}", hint)
 
 
-LARGE = 2**28
-"""Bytes of workspace from which on a call asks for room first: 20 us are little beside such a product."""
+LARGE = 2**28  # Bytes of workspace from which a call asks for room first; the 20 us are little there.
 SHARE = 0.95  # How much of the room a call may take: pools round up, and other processes ask, too.
 
 

@@ -25,8 +25,7 @@ from bilinear.planner.problem import Problem
 
 log = logging.getLogger("bilinear")
 
-COMPUTE_TYPES = {"float32": 68, "float64": 70}
-"""By element type: `CUBLAS_COMPUTE_32F`, which rounds to no narrower type, and `CUBLAS_COMPUTE_64F`."""
+COMPUTE_TYPES = {"float32": 68, "float64": 70}  # `CUBLAS_COMPUTE_32F`, which narrows nothing, and `64F`.
 WORKSPACE, MOST_WORKSPACE = 1, 2**20
 """`CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES`, and the limit. With this limit times are those of PyTorch's cublasLt."""
 LARGE_WORKSPACE = 2**25  # The limit with which cublasLt proposes the kernels that cuBLAS mostly runs.
@@ -34,8 +33,7 @@ OPERATIONS = 3, 4  # `CUBLASLT_MATMUL_DESC_TRANSA` and `TRANSB`.
 ALIGNMENTS = 5, 6, 7, 8  # `CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES`, and the same for B, C and D.
 KERNEL = 0, 1, 6  # `CUBLASLT_ALGO_CONFIG_ID`, `TILE_ID` and `STAGES_ID`, which tell kernels apart.
 UNKNOWN_KERNEL = "0.0.0"
-ALIGNMENT = 16
-"""The addresses of the matrices must be multiples of this many bytes, which kernels read at once."""
+ALIGNMENT = 16  # Addresses of matrices must be multiples of so many bytes, which kernels read at once.
 RESULT_BYTES, NEEDED, STATE = 96, slice(64, 72), slice(72, 76)
 """The bytes of a `cublasLtMatmulHeuristicResult_t`, which begins with its `cublasLtMatmulAlgo_t`, and where `workspaceSize` and `state`
 lie in it."""
@@ -86,8 +84,7 @@ def proposed_for(problem: Problem, device: int) -> Kernels | None:
     return proposed(gemm, np.dtype(problem.dtype), device)
 
 
-Made = tuple[Callable[[ctypes.c_void_p], int], ctypes.c_void_p]
-"""What destroys a descriptor, and the descriptor."""
+Made = tuple[Callable[[ctypes.c_void_p], int], ctypes.c_void_p]  # What destroys a descriptor; the descriptor.
 CNumber = ctypes.c_int | ctypes.c_int64 | ctypes.c_uint32 | ctypes.c_uint64
 
 

@@ -28,12 +28,10 @@ Step = Callable[[], None]
 Strides = tuple[int, ...]
 Loaded = tuple[Launch, Function, Values]
 
-SCAN_BLOCKS, MOST_MIRRORING = 1024, 2**16
-"""Blocks of threads that read a matrix; the most that copy a triangle."""
+SCAN_BLOCKS, MOST_MIRRORING = 1024, 2**16  # Blocks of threads that read a matrix; that copy a triangle.
 OPERAND_BASES = (0, 1, 2, 5, 6, 7)
 """The bases of A, B, C and their imaginary parts; 3 is the workspace, 4 what is given."""
-MOST_BOUND = 256
-"""The most placements that are kept bound to the layouts of their operands; the oldest is dropped."""
+MOST_BOUND = 256  # The most placements that are kept bound to layouts; the oldest is dropped.
 
 
 class CudaExecutor:

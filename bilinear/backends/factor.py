@@ -12,8 +12,7 @@ from bilinear.ir.matrix import Array, Dtype, Factor
 from bilinear.ir.number import Coefficient
 from bilinear.ir.schedule import BETA
 
-MOST_PLAIN = 65504
-"""The largest number of float16: up to it, a number is within the range of every floating-point type."""
+MOST_PLAIN = 65504  # The largest number of float16: up to it, a number is in the range of every float.
 MOST_SHOWN = 60  # The most characters of a factor in a message.
 
 

@@ -22,8 +22,7 @@ class Gemm:
     swaps: bool
     operations: tuple[int, int]
     extents: tuple[int, int, int]  # m, n, k.
-    leading: tuple[int, int, int]
-    """The leading dimensions of the first operand, the second and the result, in elements."""
+    leading: tuple[int, int, int]  # Leading dimensions of the operands and the result, in elements.
 
 
 def gemm_of(a: Layout, b: Layout, c: Layout) -> Gemm | None:

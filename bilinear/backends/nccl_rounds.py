@@ -15,12 +15,10 @@ from cupy.cuda import nccl
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.matrix import Array
 
-Message = tuple[int, int, Array]
-"""The other rank, a tag, which NCCL does not have, and an array without gaps."""
+Message = tuple[int, int, Array]  # The other rank, a tag, which NCCL does not have, an array without gaps.
 PAUSE = 1e-4  # Seconds between looks at a communicator that is being made, and at the last messages.
 FAREWELL = 5.0  # Seconds that a process which ends gives NCCL to close its communicator.
-HIGH = -1
-"""The priority of the stream of messages: their few blocks run before those of a product that wait for a place."""
+HIGH = -1  # The priority of the stream of messages: their few blocks run before a product's waiting ones.
 
 
 def version() -> str:

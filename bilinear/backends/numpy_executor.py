@@ -27,8 +27,7 @@ Step = Callable[[], None]
 
 LINEAR_TILE = 1 << 14
 """Elements of a block that one addition takes: few enough for the second-level cache, enough to hide the overhead of Python."""
-LINEAR_BUFFER = 1 << 22
-"""Bytes that each worker holds for the values of a tile: enough for the largest tile of 32 values in double precision."""
+LINEAR_BUFFER = 1 << 22  # Bytes of a worker for the values of a tile: enough for 32 in double precision.
 PRODUCT_BUFFER = 1 << 23  # Bytes of a product that are held before they are added to their targets.
 MOST_HELD = workers.MOST_WORKERS * LINEAR_BUFFER + 4 * PRODUCT_BUFFER
 """The most bytes that a call holds beside its operands and its workspace, for any problem: each worker's buffer, a tile of a product, and

@@ -32,8 +32,7 @@ from bilinear.ir.projection_kernel import (
 
 ROWS_OF_A_BLOCK = ProjectionKernel.threads[0] // 32 * ROWS_OF_A_WARP
 MOST_SPLITS = 16
-A, B, C, D, X, SCRATCH = range(6)
-"""The bases: A, B, C, C0, the random vectors, and memory for what lies between."""
+A, B, C, D, X, SCRATCH = range(6)  # The bases: A, B, C, C0, the random vectors, memory for what lies between.
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 

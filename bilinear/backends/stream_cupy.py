@@ -17,8 +17,7 @@ from bilinear.planner.streamed import COMPUTE, IN, OUT, STREAMS
 CHUNK = 64 * 2**20  # Bytes of each pinned buffer; a stream of copies has two.
 COPIERS = 4  # Threads that fill and empty pinned buffers; NumPy copies without Python's lock.
 ALREADY_ENABLED = 704  # `cudaErrorPeerAccessAlreadyEnabled`.
-MARGIN = 0.1
-"""The part of the free memory that is left alone: kernels, the library's own workspace and fragments of the pool need some."""
+MARGIN = 0.1  # The part of free memory left alone: kernels, the library and fragments of pools need some.
 
 Multiply = Callable[[Array, Array, Array, tuple[Factor, Factor], str], None]
 

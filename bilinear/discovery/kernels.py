@@ -21,8 +21,7 @@ from bilinear.discovery.walker import BEST, BEST_AT, LEAST_PATIENCE, MOST_PATIEN
 F = TypeVar("F", bound=Callable[..., object])
 Factors = NDArray[np.uint64]
 
-TRIES = 1000
-"""Pairs of products that a plus transition tries before it gives up; most pairs need a coefficient 2."""
+TRIES = 1000  # Pairs of products that a plus transition tries at most; most pairs need a coefficient 2.
 POLL = 1024  # Steps between two checks whether to halt.
 
 NONE = np.uint64(0)

@@ -84,13 +84,10 @@ class EquationsMod2:
 
 Number = TypeVar("Number", bound=np.generic)
 
-MOST_BITS = 2**31
-"""The most bits of the eliminated system, 256 MiB: an equation and an unknown for each unknown."""
-MOST_POWER = 48
-"""The largest power of 2 modulo which a scheme is lifted; sums stay exact in words of 64 bits."""
+MOST_BITS = 2**31  # The most bits of the eliminated system, 256 MiB: an equation for each unknown.
+MOST_POWER = 48  # The largest power of 2 modulo which is lifted; sums stay exact in words of 64 bits.
 INTEGER_POWER = 12  # Up to this power, coefficients are tried as integers after every step.
-MOST_SIZE = 2**16
-"""The most of a numerator and of a denominator; a chance fraction would have to agree in 15 more bits, in every coefficient."""
+MOST_SIZE = 2**16  # Of numerator and denominator; a chance fraction would have to agree in 15 more bits.
 SHOWN = 6  # Equations that a message lists.
 
 Words = NDArray[np.uint64]

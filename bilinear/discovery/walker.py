@@ -277,8 +277,7 @@ BUCKETS = 256  # Hash chains of a mode.
 PATIENCE_FACTOR, LEAST_PAIRS = 20, 10
 """A plus transition follows after this factor times p^2 steps without a reduction; p is the number of pairs, at least the second."""
 RESTART = 20_000_000  # Steps without a lower rank after which a walk restarts.
-ISOLATED = 10_000
-"""So many steps does a visit of a scheme without flips count for: most ways from there lead back."""
+ISOLATED = 10_000  # So many steps a visit of a scheme without flips counts for: most ways lead back there.
 FROM_START = 4  # One restart in so many is at the start, the others at the best scheme.
 PAIRS, LOW, LOW_AT = range(5, 8)
 """Places of `BinaryWalker.tally` beside those of `walker`: the pairs, the lowest rank since the last restart, the step that reached it."""

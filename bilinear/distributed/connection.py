@@ -138,8 +138,7 @@ def finish(requests: list[MPI.Request], watch: RankWatch) -> None:
 
 TOLD, VERDICT = 100, 101  # Tags; those of arrays are smaller.
 PAUSE = 1e-4
-MARGIN = 5.0
-"""Seconds by which rank 0's verdict may be late: it waits as long as everybody else, and then says who is missing."""
+MARGIN = 5.0  # Seconds by which rank 0's verdict may be late: it waits like all, then says who is missing.
 
 
 @dataclass(frozen=True)
@@ -214,10 +213,8 @@ def _ranks(ranks: list[int]) -> str:
 
 LIFE, FAILURE, END = 1, 2, 3
 EVERY = 1.0  # Seconds between signs of life.
-POLL = 0.01
-"""Seconds between looks at the network; they also make MPI move messages while the main thread multiplies."""
-LINGER = 3.0
-"""Seconds that a process with a broken communicator stays before it ends, so that all others hear why."""
+POLL = 0.01  # Seconds between looks at the network, by which MPI moves messages during a product.
+LINGER = 3.0  # Seconds that a process with a broken communicator stays, so that others hear why.
 MOST_TEXT = 4000  # The most characters of an error that is passed on.
 
 

@@ -249,8 +249,7 @@ def check_pieces(pieces: Mapping[str, Array], given: Sequence[Spread], rank: int
             raise fail("E767", f"its piece of {name} has the shape {tuple(piece.shape)}, by the distribution it is {expected}")
 
 
-MARGIN = 0.05
-"""The part of a GPU's memory that is left alone: kernels and libraries need some, and pools are in fragments."""
+MARGIN = 0.05  # The part of a GPU's memory left alone: kernels and libraries need some, pools fragment.
 
 
 def adopted(*pieces: Array) -> tuple[Kind, list[Array]]:

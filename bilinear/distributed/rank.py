@@ -17,8 +17,7 @@ from bilinear.distributed.rank_plan import RankPlan, begins_result, dealt_out, e
 from bilinear.ir.matrix import Array
 from bilinear.ir.scheme import Scheme
 
-FEW = 64
-"""Blocks up to which a part is copied block by block, in a kernel each on a GPU; a part of more is gathered by indices."""
+FEW = 64  # Up to so many blocks are copied one by one, each by a kernel; more are gathered by indices.
 Index = tuple[object, ...]
 
 

@@ -148,8 +148,7 @@ ROWS, INNER, COLUMNS = range(3)
 """The axes along which a product is cut: rows of its tile, k, columns of its tile."""
 Cuboid = tuple[Run, Run, Run]  # The whole product of a rank, along each axis.
 Held = tuple[Runs, Runs, Runs]  # Along each axis, the panels of which a rank has both operands.
-FIRST = 15
-"""A rank that has nothing begins with a fifteenth of k: four panels, each twice as long as the one before, are all of it."""
+FIRST = 15  # A rank that has nothing begins with a fifteenth of k: four panels, each doubling, are all.
 
 
 def panel_tasks(
@@ -238,10 +237,8 @@ def _side(shares: Sequence[TileOfC]) -> int:
 
 
 BLOCKS = 8  # Blocks of C of each rank that are shared by a balance.
-PANELS = 4
-"""Panels of the classical multiply if memory is short; each further attempt splits every panel into four."""
-MOST_UNEVEN = 1.1
-"""A rank computes exactly the part of C that it holds, unless some part exceeds an equal share by more than this factor."""
+PANELS = 4  # Panels of the classical multiply if memory is short; each new attempt splits all in four.
+MOST_UNEVEN = 1.1  # A rank computes the part of C it holds, unless one exceeds its share by this factor.
 
 
 def decompose(

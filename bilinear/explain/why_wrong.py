@@ -20,8 +20,7 @@ from bilinear.verify.schedule import ScheduleProof
 from bilinear.verify.scheme import SchemeProof, multiplies
 
 MOST_WORK = 500_000  # With more terms in all products together, no confusion is tried.
-MOST_EQUATIONS = 100_000
-"""With more ones on the right-hand sides of the Brent equations (m * k * n), no confusion is tried."""
+MOST_EQUATIONS = 100_000  # With more Brent equations of right-hand side 1 (m * k * n), no confusion is tried.
 MOST_READINGS = 3
 
 

@@ -29,8 +29,7 @@ OtherScheme = TypeVar("OtherScheme", DigitScheme, GramScheme, ComplexAlgorithm)
 EXPRESSION = "<expression>"  # The source name of a composition that is given in place of an algorithm.
 MOST_LETTERS = 4096  # The most characters of a name, path or composition that asks for an algorithm.
 _COMPOSED = re.compile(r"\([ \t]*(?:x|\+[ \t]*[mkn])[ \t]*\)|^\s*(?:rotate|transpose)\s*\(|^\s*<[0-9,\s]*>\s*$")
-_LIKE_COMPOSED = re.compile(r"\w\s*[(*\u2297]|\w\s+\S+\s+\w")
-"""Text that looks like a composition although it has none of the operators."""
+_LIKE_COMPOSED = re.compile(r"\w\s*[(*\u2297]|\w\s+\S+\s+\w")  # Looks like a composition without operators.
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,7 @@ MOST_EQUATION_TEXT = 300_000
 """The most characters of equations and schedules in a file. Tables are read faster and do not count."""
 MOST_ROWS = 30_000  # The most rows of tables in a file.
 MOST_LETTERS = 200  # The most characters of a name.
-MOST_REPARSED = 100_000
-"""The most characters of equations that recovery may read again, which bounds its time."""
+MOST_REPARSED = 100_000  # The most characters of equations that recovery may read again: it bounds its time.
 
 _ROW = re.compile(r"^[ \t]*[A-Za-z_][A-Za-z0-9_]*[ \t]*:[^\n]*$", re.MULTILINE)
 _LONG_NAME = re.compile(

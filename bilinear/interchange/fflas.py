@@ -79,8 +79,7 @@ class _Section:
     stages: list[Stage] = field(default_factory=list)
     values: dict[str, _Written] = field(default_factory=dict)
     holds: dict[Block, _Written] = field(default_factory=dict)
-    used: set[tuple[str, str]] = field(default_factory=set)
-    """Name and line of the values that some step reads."""
+    used: set[tuple[str, str]] = field(default_factory=set)  # Name and line of the values that a step reads.
     overwritten: list[tuple[_Written, _Written]] = field(default_factory=list)
     temporaries: dict[str, Space] = field(default_factory=dict)
     gaps: list[Diagnostic] = field(default_factory=list)

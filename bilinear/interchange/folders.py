@@ -25,9 +25,7 @@ from bilinear.verify.scheme import prove_scheme
 
 log = logging.getLogger("bilinear")
 NO_SCHEME = "E125"  # A file with only schedules.
-
-Entry = tuple[str, Scheme]
-"""A scheme and its name in an expression of the language: a shipped name, or its file in quotes."""
+Entry = tuple[str, Scheme]  # A scheme and its name in the language: a shipped one, or its quoted file.
 Progress = Callable[[str, int, int], None]
 
 
@@ -133,8 +131,7 @@ def _published(path: Path, explain: bool) -> Iterator[Entry]:
 
 
 PROVED, LACKS, REFUSED, PASSED_OVER = "proved", "lacks", "refused", "passed over"
-_NO_SCHEME = ("E351", "E653")
-"""The errors of files that hold something else: of no known format, or of one that holds more than schemes."""
+_NO_SCHEME = ("E351", "E653")  # Of files that hold something else: of no known format, or more than schemes.
 _NO_TABLES = ("license", "readme", "copying", "authors", "changelog")
 
 

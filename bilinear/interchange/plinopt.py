@@ -87,8 +87,7 @@ class WrittenMap:
     outputs: tuple[MarkedForm, ...]
     steps: tuple[MarkedForm, ...] = ()
     names: tuple[str, ...] = ()
-    at_least: bool = False
-    """Whether there may be more, unread inputs: a program does not state how many it has."""
+    at_least: bool = False  # Whether there may be more, unread inputs: a program does not tell how many.
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -23,12 +23,10 @@ from bilinear.source import Source
 MOST_BYTES = 4 * 2**20  # The largest file that is read, in bytes.
 MOST_BLOCKS = 4096
 MOST_PRODUCTS = 100_000
-MOST_NONZEROS = 2**17
-"""The most nonzero coefficients of a table; the largest published ones have a few thousand."""
+MOST_NONZEROS = 2**17  # The most nonzero coefficients of a table; published ones have a few thousand.
 MOST_DIGITS = 100  # The most digits of a numerator or denominator.
 MOST_POWER = 64
-MOST_EXPANDED = 2**22
-"""The most terms of temporaries, or of tables composed with changes of basis, when expanded."""
+MOST_EXPANDED = 2**22  # The most terms of expanded temporaries, or of tables with changes of basis.
 MOST_BITS = 4096
 
 Dims = tuple[int, int, int]

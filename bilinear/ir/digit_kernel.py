@@ -31,8 +31,7 @@ from bilinear.ir.reference import (
 )
 from bilinear.ir.tile import WARP_PAIRS, DigitTile, LoadingTile, ModularTile, WarpTile
 
-TURNS = (Argument("scalar", "alpha_im"), Argument("scalar", "beta_im"))
-"""The imaginary parts of alpha and beta, where matrices are complex."""
+TURNS = (Argument("scalar", "alpha_im"), Argument("scalar", "beta_im"))  # For complex alpha and beta.
 OPERAND = (Argument("pointer", "X"), *indices("X_line", "X_term", "lines", "terms"))
 RESULT = (Argument("pointer", "C"), *indices("C_rs", "C_cs", "m", "n"))
 SCALES = (Argument("words", "LA"), Argument("words", "LB"), Argument("flag", "flag"))

@@ -97,8 +97,7 @@ IN_ARRAYS = {name: element for name, element in ELEMENTS.items() if element.wide
 HALVES = {name: element for name, element in ELEMENTS.items() if element.wider is FLOAT32}
 """The 16-bit types that a call multiplies on a GPU: kernels form sums of blocks, the library multiplies (docs/how-to/half.md)."""
 
-COMPLEX = {"complex128": FLOAT64, "complex64": FLOAT32}
-"""The complex types that a call multiplies, with the type of their parts."""
+COMPLEX = {"complex128": FLOAT64, "complex64": FLOAT32}  # The complex types of a call, with their parts'.
 MULTIPLIED = IN_ARRAYS | COMPLEX
 """The types that a call multiplies by schedules on every kind of array, each with the real type of its products."""
 COMPILED = ChainMap(COMPLEX, ELEMENTS)

@@ -489,8 +489,7 @@ class BitProductKernel(WithoutShared):
     and C have `bytes` bytes.
     """
 
-    is_aligned: bool
-    """Whether rows of B and C begin and end at multiples of 16 bytes, and rows of A at multiples of 8."""
+    is_aligned: bool  # Whether rows of B and C begin and end at multiples of 16 bytes, those of A at 8.
     rows: int = 4
     threads: tuple[int, int] = (256, 1)
     element: Element = FLOAT32

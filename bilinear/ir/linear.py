@@ -12,8 +12,7 @@ from bilinear.ir.number import Coefficient, Symbolic, exact, square
 from bilinear.ir.packed import Packed, Packing, widened
 
 T = TypeVar("T")
-Form = tuple[tuple[int, Coefficient], ...]
-"""A linear form: (index, nonzero coefficient) pairs in ascending order of the index."""
+Form = tuple[tuple[int, Coefficient], ...]  # A linear form: (index, nonzero coefficient), by ascending index.
 
 
 MOST_DIGITS = 2**25  # The most digits of packed forms with which the matrix of a map is computed: 256 MiB.

@@ -14,8 +14,7 @@ from bilinear.ir.element import KNOWN
 Monomial = tuple[tuple[str, int], ...]
 """A product of powers of generators, in the order of their names; exponents are never 0, and may be negative."""
 
-HELD = 2**24
-"""float32 and every wider type hold all integers up to this one, so the quotient of two of them is rounded only once."""
+HELD = 2**24  # float32 and wider types hold all integers up to it: a quotient of two rounds only once.
 
 _ROOT = re.compile(r"sqrt\((-?[0-9]+)\)")
 

@@ -21,8 +21,7 @@ from bilinear.ir.number import Coefficient, Symbolic, exact, generator, square
 T = TypeVar("T")
 
 _LETTERS = {2: "H", 4: "I", 8: "Q"}  # The codes of `struct` for unsigned numbers of so many bytes.
-WIDTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
-"""The widths of a digit in bits, in the order in which they are tried."""
+WIDTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)  # Bits of a digit, in the order of trying.
 
 
 class TooLongError(ArithmeticError):

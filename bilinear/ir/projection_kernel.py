@@ -14,13 +14,10 @@ from bilinear.ir.reference import KernelValues
 
 COLUMNS, CHUNK, ROWS_OF_A_WARP = 16, 32, 16
 """The vectors; the columns of a matrix, and rows of vectors, that share a unit; the rows that a warp takes."""
-BLOCKS_AT_ONCE = 3
-"""Blocks of threads of a projection that a multiprocessor holds at once, which limits their registers."""
-RECORD = 2 * COLUMNS + 2
-"""Doubles of a row of a projection: sums, their roundoff, and the squared norms of the row and of its lower part."""
+BLOCKS_AT_ONCE = 3  # Blocks of threads of a projection on a multiprocessor, which limits their registers.
+RECORD = 2 * COLUMNS + 2  # Doubles of a projected row: sums, their roundoff, two squared norms.
 VECTORS_RECORD = 4
-PIECE_BITS, UPPER_BITS = 12, 35
-"""Bits of an exact piece of a vector, and of the upper part of a matrix: a sum of `CHUNK` products has 52."""
+PIECE_BITS, UPPER_BITS = 12, 35  # Bits of an exact piece of a vector, and of a matrix's upper part.
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,7 @@ from bilinear.ir.reference import (
 )
 from bilinear.ir.tile import PANEL, RESIDUE_SLICE, WARP_RESIDUES, ModularTile, WarpTile
 
-FEW_TARGETS = 4
-"""With more blocks of C than this, the loop over the moduli is not unrolled: its text would be too long."""
+FEW_TARGETS = 4  # With more blocks of C the loop over the moduli is not unrolled: it would be too long.
 HALF = 31  # The lower bits of a number modulo more than 2^31; it has at most as many higher ones.
 
 
@@ -135,12 +134,10 @@ class IntegerRecomposeKernel(WithoutShared):
 
 LIMBS = {2: 32, 3: 24}  # Bits of a limb for whole numbers of so many limbs.
 MOST_BITS = 3 * LIMBS[3] - 1  # Bits of the largest whole number, without its sign.
-FLOAT_INTEGERS = 0x4B000000
-"""The bits of 2^23 in float32: adding an integer below 2^23 to the bits gives the bits of the sum."""
+FLOAT_INTEGERS = 0x4B000000  # The bits of 2^23 in float32: adding an integer below it gives the sum's bits.
 STAGED_BYTES = 36_864  # Bytes of shared memory for blocks that are read at once and transposed.
 MOST_UNROLLED = 16  # With more forms than this, the loop over the moduli is not unrolled when they are cut.
-SUM_BITS = 52
-"""Bits of sums of residues times pieces of a weight: one less than a float64 holds, to leave room for a carry."""
+SUM_BITS = 52  # Bits of sums of residues times a weight's pieces: a float64's, less one for a carry.
 
 
 class _RoundingText:

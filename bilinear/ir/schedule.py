@@ -322,5 +322,4 @@ class ScaledSchedule(_Stages):
         return self._like(Schedule, stages=stages, workspaces=workspaces)
 
 
-AnySchedule = Schedule | ScaledSchedule
-"""Either kind can be proved, printed and reported; only a `Schedule` can run."""
+AnySchedule = Schedule | ScaledSchedule  # Both can be proved, printed and reported; a `Schedule` can run.

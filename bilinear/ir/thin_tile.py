@@ -13,14 +13,11 @@ from bilinear.ir.tile import MMA_FLOAT64, WGMMA_BFLOAT16, Instruction
 class ThinTileFacts:
     """Facts of a template, which the tiles of one kind have in common. Those here are of tiles on the multiply-add pipes."""
 
-    least_capability = 80
-    """The least compute capability, times ten, of a device that runs it: all of them copy asynchronously."""
+    least_capability = 80  # The least compute capability, times ten: all such copy asynchronously.
     features = ""  # The suffix of the architecture if no later one runs it.
-    times_doubles = 0.0
-    """How many products its matrix unit does while the unit for doubles does one, by data sheets; 0 on the pipes."""
+    times_doubles = 0.0  # Products of its unit for one of the unit for doubles, by data sheets; 0 on pipes.
     copies_lines = False  # Whether a slice takes the time of its lines to copy, however long they are.
-    copies_beside = False
-    """Whether copies take no time of the warps that multiply, and less than the memory's."""
+    copies_beside = False  # Whether copies take no time of multiplying warps, and less than the memory's.
     fetches = False
     """Whether warps of their own fetch slices. Then each warp that multiplies writes its own short parts of lines of the result, which may
     end within what memory writes at once."""

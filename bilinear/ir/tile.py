@@ -180,8 +180,7 @@ class WarpTile:
         return self.stages * self.k * self.line_bytes
 
 
-LEAST_CAPABILITY = 80
-"""The first compute capability, times ten, whose warps multiply float16 and int8, and which copies asynchronously."""
+LEAST_CAPABILITY = 80  # The first compute capability, times ten, whose warps do so and copy asynchronously.
 WARP_PAIRS = WarpTile("mma.m16n8k16.f32.f16.f16.f32", k=32, line_bytes=2 * 2 * (128 + 128))
 """For float16, two digits of each number. The unit truncates its sums, like that of warpgroups."""
 WARP_RESIDUES = WarpTile("mma.m16n8k32.s32.s8.s8.s32", k=64, line_bytes=128 + 256, stages=4)  # For int8.
@@ -238,8 +237,7 @@ FLOAT_TILES: dict[str, DigitTile] = DIGIT_TILES | LOADING_TILES
 
 PANEL, DIGIT_SLICE, RESIDUE_SLICE = 128, 64, 128
 """Lines that are neighbours in memory; terms of digits (with both digits of each) and of residues that are."""
-MOST_BLOCKS = 64
-"""The most blocks of a matrix whose sums are cut into digits or residues in one pass over memory."""
+MOST_BLOCKS = 64  # The most blocks whose sums are cut into digits or residues in one pass over memory.
 LONGEST_SUM = 131_072  # Products of residues are added up in int32 for at most this many terms.
 
 

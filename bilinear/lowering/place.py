@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 ALIGNMENT = 256  # Workspaces start at multiples of this many bytes; rows start at multiples of 16.
 
 Extents = tuple[int, int, int]
-Lifetimes = Mapping[str, int]
-"""For each workspace the stages in which it is alive, as a bit mask; 0 if nothing is written to it."""
+Lifetimes = Mapping[str, int]  # The stages in which a workspace is alive, as a bit mask; 0 if none writes it.
 
 
 @dataclass(frozen=True)
@@ -130,14 +129,11 @@ def _rounded(value: int, step: int) -> int:
     return -(-value // step) * step
 
 
-SMALLEST_BLOCK = 1024
-"""`levels="auto"` splits while every block stays at least this large: below, one more level costs more than it saves."""
-SECTOR = 32
-"""Bytes of a memory sector. Rows of blocks in a workspace start at a sector if the blocks are whole sectors wide."""
+SMALLEST_BLOCK = 1024  # `levels="auto"` splits while blocks are so large: below, a level costs more.
+SECTOR = 32  # Bytes of a memory sector; rows of blocks in a workspace start at one if they are whole ones.
 PEELED_FROM = 4096
 """From this extent on, more rows or columns are peeled off to get whole sectors; below it, the strips cost what they save."""
-LEAST_SECTORS = 16
-"""Narrower blocks are not cut to whole sectors, because the strips would be a large part of them."""
+LEAST_SECTORS = 16  # Narrower blocks are not cut to whole sectors: strips would be a large part of them.
 
 
 def place_schedule(

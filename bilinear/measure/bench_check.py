@@ -15,11 +15,9 @@ from bilinear.planner.plan import Plan
 from bilinear.runtime.operands import layouts_of
 from bilinear.runtime.recipe import chosen_recipe, placement_for
 
-LARGEST = 2
-"""The largest integer: sums of random ones stay below 2^24, even those that four levels of Winograd's scheme form at 32768."""
+LARGEST = 2  # The largest integer: sums stay below 2^24, even by four levels of Winograd's at 32768.
 BAND = 2048  # Rows compared at once, so that little memory is needed in addition to A, B, C and a workspace.
-SAMPLE = 64
-"""Rows of C whose error is measured against float64, or that decide whether a library multiplies correctly."""
+SAMPLE = 64  # Rows of C whose error is measured in float64, or that decide whether a library is right.
 
 
 def operands(shape: Shape, dtype: str) -> tuple[Array, Array, Array]:

@@ -31,8 +31,7 @@ from bilinear.runtime.ahead import fill_cache
 from bilinear.source import Source, Span
 
 LARGEST_SIDE = 20_000
-MOST_FLOPS = 9e12
-"""The most operations of a shape in the grid: 0.2 s at 50 TFLOP/s, so that a run takes minutes."""
+MOST_FLOPS = 9e12  # The most operations of a grid's shape: 0.2 s at 50 TFLOP/s, so a run takes minutes.
 FAMILIES = (13, 27, 13, 27, 13, 27, 20, 20, 20, 20)
 """The number of shapes in the grid: powers of two (cubes, others), primes, odd, tall (m, k), wide (k, m)."""
 FRESH = 20  # Where the points of the second grid begin, in thousands.

@@ -32,8 +32,7 @@ from bilinear.runtime.matmul import matmul
 
 Device = Literal["cpu", "gpu"]
 
-BYTES_AN_ELEMENT = 16
-"""The minimum memory for every element of A, B and C: a 64-bit integer, and float32 before and after."""
+BYTES_AN_ELEMENT = 16  # The least memory for an element of A, B, C: an int64, float32 before and after.
 LARGEST, ALPHA, BETA = 4, 2, 3  # The largest element and the factors of the run on integers.
 
 

@@ -185,21 +185,17 @@ class KeptTimes:
 
 
 SIZES = (256, 512, 1024, 2048, 3072, 4096, 8192, 16384)
-ROUNDS = 3
-"""How often each size is timed, with all others in between: at its power limit a chip changes its clock for seconds."""
-LEAST_PRODUCT = 1024
-"""Below this size the product kernel does not fill a device, so its rate is not measured."""
+ROUNDS = 3  # How often each size is timed, interleaved: at its power limit a chip changes its clock.
+LEAST_PRODUCT = 1024  # Below this size the product kernel does not fill a device: its rate is not measured.
 UNEVEN = 4095
 DEPTHS = (512, 4096)
 STREAMED = (Way(("msmes",), "restore"), *(Way(("winograd",) * levels) for levels in (1, 2, 3)))
-ADDING = Way(("msmes", "msmes"), "restore")
-"""The way whose stages show how fast products are added to blocks."""
+ADDING = Way(("msmes", "msmes"), "restore")  # Its stages show how fast products are added to blocks.
 STREAMED_SIZE = 8192
 COPIED = 2**30
 SHARE_OF_MEMORY = 0.5
 UNKNOWN = 1.0
-FREE = 1e12
-"""GB/s of the epilogue while each product writes one block: that write is part of a tile's start-up cost."""
+FREE = 1e12  # GB/s of the epilogue while each product writes one block: it is part of a tile's start.
 PLAIN = ProductWork(1, 0, 1)  # The plain multiply: one product of A and B themselves.
 
 

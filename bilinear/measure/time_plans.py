@@ -42,8 +42,7 @@ from bilinear.runtime.operands import layouts_of
 
 ARRAY, KERNEL, ACTIVE = LEVELS = "array block", "kernel block", "active block"
 """The levels: threads without elements of the result; a tile that is larger than the result; a block of threads that does not fit."""
-MOST_IDLE = 0.25
-"""The part of a tile grid's threads that may have no elements, beyond those of the tile that wastes least."""
+MOST_IDLE = 0.25  # The part of a grid's threads without elements, beyond the tile that wastes least.
 
 
 @dataclass(frozen=True)
@@ -138,10 +137,8 @@ def _idle(candidate: Candidate, block: tuple[int, ...], dtype: str) -> float:
     return 0.0 if tile is None else idle(tile.m, tile.n, (block[0], block[2]))
 
 
-NEAR = 1.35
-"""A candidate predicted to take this many times as long as the best of model and library is not timed."""
-MOST, AT_ONCE = 48, 8
-"""The most contenders timed for a problem, and how many are timed side by side; the deadline is checked in between."""
+NEAR = 1.35  # A candidate predicted to take so many times the best of model and library is not timed.
+MOST, AT_ONCE = 48, 8  # The most contenders timed for a problem, and how many side by side.
 FINALISTS = 4
 FEW, ROUNDS = 3, 9  # Rounds for all contenders, and for the fastest of them.
 SETTLE_MS = 20.0

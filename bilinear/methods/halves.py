@@ -59,8 +59,7 @@ SUMMED = 2.0**-22 * (1 + 2.0**-20)
 A step of t <= 16 terms multiplies the sum of sizes by at most 1 + w, w = t 2^-23 + 2^-23 + t 2^-46 (docs/digits.md, sums in the unit).
 That is at most (1 + SUMMED)^t.
 """
-PLACED = np.dtype(FLOAT16.name)
-"""The type of 16 bits that placements are made for, whichever of the two the matrices hold."""
+PLACED = np.dtype(FLOAT16.name)  # What placements are made for, whichever 16-bit type there is.
 COMPUTE_32F = 68  # `CUBLAS_COMPUTE_32F`, in which sums are float32.
 WHOLE_REDUCTIONS = 16
 """`CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION`: parts of sums are added up in float32, too, and not in 16 bits."""

@@ -20,11 +20,9 @@ from bilinear.ir.launch import Launch, PlainLaunch
 from bilinear.ir.matrix import Array, Dtype, Factor, Layout
 from bilinear.planner.ways import kept_by_names
 
-A, B, C, WORKSPACE, BESIDE = range(5)
-"""The bases of a call. `BESIDE` is memory that C lends, or what was prepared."""
+A, B, C, WORKSPACE, BESIDE = range(5)  # The bases. `BESIDE` is memory that C lends, or what was prepared.
 LENT_CELL = 256  # C lends memory from its first address on that is a multiple of so many bytes.
-MOST_KEPT = 1024
-"""The most programs that are kept with their launches; the least recently used one is dropped."""
+MOST_KEPT = 1024  # The most programs that are kept with their launches; the least used is dropped.
 GRID = Grid(((Cover("blocks", 1),),), 1)  # Blocks of threads, as many as an argument says.
 
 NamedLaunch = tuple[Launch | PlainLaunch, Values]

@@ -20,8 +20,7 @@ from bilinear.ir.linear import LinearMap
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Schedule, Stage
 from bilinear.ir.tile import CUDA_THREAD, Thread
 
-LONG = 10
-"""The fewest stages of a run that is kept; shorter ones are searched in less than a tenth of a second."""
+LONG = 10  # The fewest stages of a run that is kept; shorter ones are searched in 0.1 s.
 TABLE = Path(__file__).with_name("cuts.json")
 
 

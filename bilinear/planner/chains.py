@@ -13,11 +13,9 @@ from bilinear.errors import fail
 from bilinear.planner.plan import bytes_text, table_html
 
 Member = TypeVar("Member")
-MOST_MATRICES = 50
-"""The most matrices of a chain. Those of 50 have 20,825 products, each of which is planned."""
+MOST_MATRICES = 50  # The most matrices of a chain. 50 have 20,825 products, each of which is planned.
 Span = tuple[int, int]  # The first and the last matrix of a part of a chain, counted from 0.
-Splits = Callable[[int, int], Iterable[int]]
-"""From the span of a part to the last matrices that the left operand of its last product may have."""
+Splits = Callable[[int, int], Iterable[int]]  # From a part's span to the last matrices of its left operand.
 SECONDS, MULTIPLICATIONS = "seconds", "multiplications"  # What an order minimises.
 
 

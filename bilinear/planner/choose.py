@@ -110,8 +110,7 @@ def _seconds(chain: _Chain) -> float:
     return chain[0]
 
 
-LEAST_TIMED_GAIN = 0.02
-"""The library's multiply is kept unless another one was timed to be faster by this fraction."""
+LEAST_TIMED_GAIN = 0.02  # The library is kept unless another one was timed faster by this fraction.
 
 
 @kept_by_names(1024)
@@ -216,8 +215,7 @@ class Weighing:
     device: Device
     explain: bool
     methods: Methods = ()
-    named: bool = False
-    """Whether the levels are named by the caller: then errors are limited only if an accuracy is requested."""
+    named: bool = False  # Whether the caller names the levels: only a requested accuracy then limits errors.
     kernels: Kernels | None = None
 
     def ways(self) -> Iterator[Way]:

@@ -101,8 +101,7 @@ class LibraryRules:
     dot_most: int = 2**15 - 1
 
 
-USUAL_POLICY, USUAL_RULES = Policy(), LibraryRules()
-"""For a device without a description, and for one that is described anew."""
+USUAL_POLICY, USUAL_RULES = Policy(), LibraryRules()  # Without a description, and for one anew.
 
 
 LONG_SUM = 64  # Shorter sums are not split; a slice of a tile may hold them whole.
@@ -163,8 +162,7 @@ class ThinRates:
         return LEAST_LAUNCH + max((m * k + k * n + m * n) * itemsize / (bandwidth * 1e3), 2 * m * n * k / (self.pipes * 1e6))
 
 
-LEAST_CAPABILITY = 80
-"""The first compute capability, times ten, whose GPUs copy to shared memory asynchronously, as our kernels do."""
+LEAST_CAPABILITY = 80  # The first compute capability, times ten, that copies to shared memory asynchronously.
 Table = tuple[tuple[float, float], ...]
 """(key, value) pairs with rising positive keys; between keys the logarithm of the key interpolates, beyond them the last value holds."""
 

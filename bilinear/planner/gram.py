@@ -13,15 +13,12 @@ from bilinear.planner.plan import bytes_text, table_html
 
 Range = tuple[int, int]
 COLUMNS = "blocks", "shape", "diagonal", "ms", "plan", "workspace"
-LEAST = 512
-"""If times are predicted, rows are not cut below this: there launches dominate, and the rates of a device say little."""
-ALIGNMENT = 64
-"""Rows are cut at multiples of this, so that blocks begin where bulk copies and matrix units can read."""
+LEAST = 512  # With predicted times rows are not cut below this: launches dominate, and rates say little.
+ALIGNMENT = 64  # Rows are cut at such multiples, so that blocks begin where copies and units can read.
 TRIANGLE_TILE = "pairs"
 ONE_TRIANGLE = f"{TRIANGLE_TILE}, one triangle"
 """The plan of a block on the diagonal that is computed and mirrored by one launch (methods/digits/launches.py)."""
-_Tree = int | tuple["_Tree", "_Tree"]
-"""How the rows are cut: a number of rows that stay together, or two parts."""
+_Tree = int | tuple["_Tree", "_Tree"]  # How the rows are cut: rows that stay together, or two parts.
 
 
 @dataclass(frozen=True)

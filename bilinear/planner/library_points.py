@@ -12,19 +12,15 @@ if TYPE_CHECKING:  # which imports NumPy
     from bilinear.ir.matrix import Array
 
 CUBLAS, CUBLASLT = "cublas", "cublaslt"  # The names of the calls.
-ORDERS = ("NN", "NT", "TN", "TT")
-"""Whether BLAS takes the operands of a result by columns as they lie, or transposed."""
-NEAREST, NEAR = 8, 0.05
-"""This many points decide which call is faster, each with the weight 1 / (distance + `NEAR`)."""
-FITTED, FLAT = 30, 0.3
-"""A plane over logarithms of extents is fitted to the times of this many weighted points; `FLAT` keeps its slopes small."""
+ORDERS = ("NN", "NT", "TN", "TT")  # Whether BLAS takes the operands, C by columns, as they lie or transposed.
+NEAREST, NEAR = 8, 0.05  # So many points decide the faster call, of weight 1 / (distance + `NEAR`).
+FITTED, FLAT = 30, 0.3  # A plane over logarithms of extents fits so many points; `FLAT` keeps its slopes low.
 ANOTHER_ORDER, ANOTHER_ALIGNMENT, ANOTHER_KERNEL, UNKNOWN_KERNEL = 3.0, 0.7, 4.0, 1.0
 """What is added to the distance if the orders differ in one operand or in both, for lines that are multiples of 16 bytes in one shape only,
 and for another kernel or an unknown one. `benchmarks/fit_library_points.py` prints what choices by these values lose."""
 BRIEF, ANOTHER_ORDER_IF_BRIEF = 2**22, 8.0
 """A product of fewer multiply-adds is brief. The order decides more about it than its extents do."""
-MOST_APART = 1.0
-"""The most that a call counts as slower than the other, as a logarithm: otherwise one point would outweigh the others."""
+MOST_APART = 1.0  # The most by which a call counts as slower, as a logarithm: no point outweighs others.
 UNKNOWN = "unknown"  # The kernel of a point for which cublasLt was not asked.
 Kernels = tuple[str, str]
 """The kernels that cublasLt proposes with a small workspace, which its call runs, and with a large one, which cuBLAS mostly runs."""

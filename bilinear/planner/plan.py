@@ -42,8 +42,7 @@ class Choice(ABC):
     contention: str = COLOURS  # How its products share blocks of C: one of `CONTENTION`.
     counts_calls: ClassVar[bool] = False  # Whether its predicted time holds what a call costs.
     title: ClassVar[str] = "a schedule"  # What runs, in words.
-    may_be_far: ClassVar[bool] = False
-    """Whether its error can be too large for a call that asks for no accuracy."""
+    may_be_far: ClassVar[bool] = False  # Whether its error can be too large for a call without an accuracy.
     has_kernels: ClassVar[bool] = True
     """Whether it launches kernels that are built here: building them takes time, and another version has others."""
     needs: ClassVar[str] = ""

@@ -269,15 +269,12 @@ def even_blocks(extent: int, count: int, multiple: int = 64) -> int:
     return rounded if rounded < extent and ceil(extent / rounded) == ceil(extent / exact) else exact
 
 
-BUS = 25e9
-"""Bytes a second from and to the host, each way: an estimate, for descriptions of devices have no rate of their bus."""
+BUS = 25e9  # Bytes a second from and to the host, each way: an estimate, for descriptions have none.
 MOST_COUNT = 128  # The most blocks along a side that are weighed.
 BALANCES = STATIC, QUEUE = "static", "queue"
 """Each GPU or rank computes its part of C, or who is done takes over blocks of the others."""
-LEAST_BLOCKS = 4
-"""Blocks of C for each of several GPUs, where they are possible: with one each, none can be taken over."""
-REFINED = 6
-"""How many of the best by the library's rate are predicted by the planner itself, which takes longer."""
+LEAST_BLOCKS = 4  # Blocks of C for each of several GPUs where possible: with one, none is taken over.
+REFINED = 6  # How many of the best by the library's rate the planner predicts itself, more slowly.
 
 
 def stream_plan(

@@ -19,8 +19,7 @@ if TYPE_CHECKING:  # readers and passes are imported lazily: planning from the t
     from bilinear.frontend.files import Looks
 
 T = TypeVar("T")
-OF_PARTS = "parts"
-"""Stands where the promise does, for three real products of the parts of complex matrices, which are never written."""
+OF_PARTS = "parts"  # In place of the promise, for real products of the parts of complex matrices.
 
 
 class Way(NamedTuple):
@@ -32,8 +31,7 @@ class Way(NamedTuple):
 
 
 _files: dict[str, tuple[Looks, Loaded]] = {}  # The files that levels name, as they were read.
-_caches: list[Callable[[], None]] = []
-"""The functions that empty the caches of what follows from levels' names."""
+_caches: list[Callable[[], None]] = []  # They empty the caches of what follows from levels' names.
 
 
 def kept_by_names(size: int | None) -> Callable[[Callable[..., T]], _lru_cache_wrapper[T]]:

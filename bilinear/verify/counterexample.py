@@ -176,12 +176,10 @@ class Execution(ScheduleRun[Small]):
         return self.plus(sum((v.scaled(self._scalar(c)) for v, c in terms), added), target.block, target.kept, span)
 
 
-TRIALS = 60
-"""Random inputs whose kernel is tried, for each choice of alpha and beta; fewer if a kernel takes long."""
+TRIALS = 60  # Random inputs whose kernel is tried, for each alpha and beta; fewer if it takes long.
 MOST_WORK = 10**6  # The limit on the cost of all trials; a trial costs the cube of the numbers that change.
 MOST_SPECIAL = 12  # The most changing numbers for which inputs are sought as roots of a determinant.
-SCALES = ((1, 1), (2, 3), (1, 0), (0, 1), (0, 0))
-"""The values tried for alpha and beta if the contents depend on them."""
+SCALES = ((1, 1), (2, 3), (1, 0), (0, 1), (0, 0))  # Tried for alpha and beta if the contents depend on them.
 MATRICES = (((0, 0), (0, 0)), ((1, 0), (0, 1)), ((-1, 0), (0, -1)), ((0, 1), (-1, 0)), ((0, 1), (0, 0)), ((0, 1), (1, 0)), ((1, 1), (0, 1)))
 """The blocks that are tried; they include roots of -1, 0 and 1."""
 

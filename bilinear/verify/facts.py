@@ -113,8 +113,7 @@ class Equation:
 
 
 MOST_LETTERS = 80  # The most characters of a number in a message.
-MOST_WRITTEN_BITS = 4096
-"""The most bits of a number that is written in decimal; Python refuses far longer ones."""
+MOST_WRITTEN_BITS = 4096  # The most bits of a number written in decimal; Python refuses far longer ones.
 MOST_FAILURES = 50  # The most diagnostics reported for one proof.
 
 

@@ -24,10 +24,8 @@ from bilinear.verify.symbolic_run import LETTERS, Symbols, Value, Word
 if TYPE_CHECKING:
     from bilinear.verify.engine import PolyElement
 
-Forms = Mapping[str, Mapping[Word, CombinedRow[Word]]]
-"""The known forms over A and over B, as reduced rows by pivot."""
-MOST_WORDS = 4000
-"""With more products of blocks than this, none is recomputed: only rank and two inputs decide."""
+Forms = Mapping[str, Mapping[Word, CombinedRow[Word]]]  # Known forms over A and over B: rows by pivot.
+MOST_WORDS = 4000  # With more products of blocks none is recomputed: rank and two inputs decide.
 
 
 class _RecoveryStep(NamedTuple):

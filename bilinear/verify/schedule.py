@@ -14,10 +14,8 @@ from bilinear.verify.hazards import find_hazards, find_shared_operands, needed_a
 from bilinear.verify.recovery import Recovery
 from bilinear.verify.symbolic_run import SymbolicRun, Value, Word
 
-ILL_DEFINED = frozenset({"E401", "E402", "E405", "E409"})
-"""After these faults the fate of A and B is not reported."""
-UNDEFINED = frozenset({"E402", "E405"})
-"""After these faults the values mean nothing, so a wrong result is not reported too."""
+ILL_DEFINED = frozenset({"E401", "E402", "E405", "E409"})  # After these the fate of A and B is not reported.
+UNDEFINED = frozenset({"E402", "E405"})  # After these values mean nothing: no wrong result is reported.
 Lines = tuple[str, ...]
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from bilinear.errors import fail
 
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
-OLDEST = 80
-"""The first compute capability, times ten, that copies asynchronously to shared memory, as the kernels of products do."""
+OLDEST = 80  # The first compute capability, times ten, that copies asynchronously to shared memory.
 FAMILIES = {"ampere": "sm_80", "ada": "sm_89", "hopper": "sm_90", "blackwell": "sm_100"}
 """Architectures by the names of their families: a cubin for the first chip of each."""
 WARPGROUPS = 90  # The compute capability, times ten, that has the matrix instructions of warpgroups.

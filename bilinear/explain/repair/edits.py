@@ -16,8 +16,7 @@ from bilinear.ir.number import Coefficient, Symbolic, rational, residue
 from bilinear.ir.scheme import Places, Scheme, WrittenSum, WrittenTerm, block_name
 from bilinear.source import Span
 
-KINDS = ("sign", "operand", "scale", "drop", "add", "step")
-"""The kinds of edits; those that stay closest to the text come first."""
+KINDS = ("sign", "operand", "scale", "drop", "add", "step")  # Of edits, those closest to the text first.
 TABLES = ("u", "v", "w")
 
 Slot = tuple[str, int, int]
@@ -183,8 +182,7 @@ def has_residue(value: Coefficient) -> bool:
     return not isinstance(value, Symbolic) and value.denominator % PRIME != 0
 
 
-Changes = Iterable[tuple[Array, Array, Array]]
-"""Edits of a row: the points that they apply to, the index, and the amount."""
+Changes = Iterable[tuple[Array, Array, Array]]  # Edits of a row: where they apply, the index, the amount.
 
 
 def forward(linear: LinearMap, inputs: Array, modulus: int, changes: Callable[[int], Changes] = lambda row: ()) -> Array:
@@ -217,8 +215,7 @@ def backward(linear: LinearMap, weights: Array, modulus: int, changes: Callable[
 
 
 MOST_TERMS = 200_000  # Schemes with more terms in their forms are not examined.
-GROUPS, MOST_GROUPS = 4, 24
-"""The number of points for one factor; in a small ring some of its values are 0 and give no information."""
+GROUPS, MOST_GROUPS = 4, 24  # Points for one factor; in a small ring some values are 0 and tell nothing.
 SMALL, FEW, MANY = 2**20, 4, 96
 """Below this modulus a value takes many points; over Z/2 a polynomial of degree three may be 0 at 7/8 of them."""
 

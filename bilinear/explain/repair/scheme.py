@@ -41,8 +41,7 @@ from bilinear.ir.scheme import Scheme
 from bilinear.verify.rings import Number
 from bilinear.verify.scheme import multiplies
 
-EXACT = 127
-"""Products of two residues of at most 2^23 in absolute value whose sum, and one residue more, has at most 53 bits."""
+EXACT = 127  # So many products of residues below 2^23 in size, and a residue more, sum up in 53 bits.
 BLOCK = 2**18  # The combinations that are multiplied out at a time.
 
 
@@ -306,17 +305,13 @@ MOST_VALUES = 5_000_000
 """The most values of blocks, named sums and products, for all combinations of edits of one table."""
 MOST_LISTED = 40_000  # The most single edits of a scheme that are listed.
 MOST_PROVED = 60  # The most candidates that are proved; any others are only counted.
-CLOSE = ("sign", "operand", "drop")
-"""The kinds of edits to combine if combining all kinds would take too long."""
-MOST_EQUATIONS = 100_000
-"""With more ones on the right-hand sides of the Brent equations (m * k * n), no repair is searched."""
-MOST_IN_DOUBT = 200
-"""The most rows and columns in which a single edit may stand, in a scheme too large to try every edit."""
+CLOSE = ("sign", "operand", "drop")  # The kinds of edits to combine if all kinds would take too long.
+MOST_EQUATIONS = 100_000  # With more Brent equations of right-hand side 1 (m * k * n), no repair is searched.
+MOST_IN_DOUBT = 200  # The most rows and columns in which one edit may stand, where not every one is tried.
 POINTS = 48
 """The points at which an edit over Z/p is tried; over Z/2 a wrong one passes all with probability at most (7/8)**48. Then it is proved."""
 MOST_PROOFS = 800  # The most proofs when single edits are tried by proof.
-MOST_TERMS = 1_500_000
-"""The most products of three coefficients in all proofs, when single edits are tried by proof."""
+MOST_TERMS = 1_500_000  # The most products of three coefficients when single edits are tried by proof.
 
 
 @dataclass(frozen=True)

@@ -103,8 +103,7 @@ def corner_of(layouts: tuple[Layout, ...], row: int, column: int) -> dict[str, i
     return {"A": row * a, "B": column * b, "C": row * down + column * along}
 
 
-AREAS = " ABP"
-"""The areas of a workspace: scales, which C holds in any case, digits of A, digits of B, and products."""
+AREAS = " ABP"  # Of a workspace: scales, which C always holds, digits of A, of B, and products.
 AREA_OF = {"words": " ", "LA": " ", "LB": " ", "flag": " ", "DA": "A", "DB": "B", "P": "P"}
 """In which of them a buffer lies."""
 

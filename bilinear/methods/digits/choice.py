@@ -29,8 +29,7 @@ USUAL_CLASS = "classical"  # The class of accuracy that they keep where none is 
 SAME_BITS_MODULI = {"float32": 7, "float64": 14}
 """How many moduli give products whose bits depend on the numbers alone, where no accuracy is asked for."""
 MOST_TARGETS = 16  # Blocks of C: a thread puts together an element of each, at the least.
-MOST_HEADROOM = 6
-"""By so many bits forms may exceed their blocks: limbs, and sums of residues times pieces, hold no more."""
+MOST_HEADROOM = 6  # By so many bits forms may exceed their blocks: limbs and sums hold no more.
 
 
 def element_of(products: str) -> Element:
@@ -279,8 +278,7 @@ def triangle_tiles(panels: int, cluster: int) -> int:
     return cluster * cluster * (rows * (rows + 1) // 2)
 
 
-LENT = ("", "A", "B", "P", "AB", "AP", "BP", "ABP")
-"""To what a part of C that is computed later may lend memory."""
+LENT = ("", "A", "B", "P", "AB", "AP", "BP", "ABP")  # To what a later part of C may lend memory.
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,7 @@ from bilinear.methods.digits.launches import ModularMultiply
 from bilinear.methods.digits.lower import IntegerTypes, lower_integers
 from bilinear.methods.program import NamedLaunch, once
 
-LARGEST_DIRECT = 256
-"""Products modulo a number up to this are products of residues modulo it, without others."""
+LARGEST_DIRECT = 256  # Products modulo a number up to this are products of residues modulo it alone.
 LOOKING = 512  # Blocks of threads that look at a matrix.
 
 
@@ -189,8 +188,7 @@ MOST_RESIDUES = 1 << 28
 """The bytes that residues of a product may take; larger products are multiplied in parts, so that this does not grow with the problem."""
 
 
-Sum = tuple[Matrix, Factor, Factor]
-"""A block to which a product is added, the factor of the product, and that of what the block holds."""
+Sum = tuple[Matrix, Factor, Factor]  # A block of C, the factor of the product, and that of the block.
 
 
 class BlockPiece(NamedTuple):

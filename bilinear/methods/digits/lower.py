@@ -31,8 +31,7 @@ from bilinear.ir.scheme import Scheme
 from bilinear.ir.tile import MOST_BLOCKS, DigitTile, LoadingTile, ModularTile, ResidueTile
 
 LANES = 4  # Neighbours of a block that a thread handles: 16 bytes of float32, and 8 bytes of each digit.
-MANY_BLOCKS = 16
-"""With more blocks than this, a thread handles half as many neighbours, because their values do not fit its registers."""
+MANY_BLOCKS = 16  # With more blocks, a thread handles half as many neighbours: registers hold no more.
 
 Places = tuple[tuple[int, int], ...]
 

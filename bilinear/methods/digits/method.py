@@ -41,11 +41,9 @@ if TYPE_CHECKING:  # imported late
     from bilinear.methods.digits.launches import CutMultiply
     from bilinear.methods.digits.rates import DigitBench
 
-STEPS, MOST_STEPS = 36, 29
-"""A part may compute up to so many 36ths of the rows that are left, in whole panels."""
+STEPS, MOST_STEPS = 36, 29  # A part may compute so many 36ths of the rows left, in whole panels.
 COLUMNS = (*CUTS, 20, 24, 32, 40, 48, 64)  # Numbers of blocks of columns in which a part may be computed.
-NARROWER = 2
-"""These blocks may have so many times fewer columns than others: narrow ones let a part have more rows, and B is cut for fewer parts."""
+NARROWER = 2  # How many times fewer columns these blocks may have: a part then has more rows.
 MOST_PARTS = 12
 LENDABLE = "ABP"  # The names of the digits of A, those of B, and the products, in their order in a workspace.
 SUBSETS = tuple("".join(chosen) for count in range(len(LENDABLE), -1, -1) for chosen in combinations(LENDABLE, count))

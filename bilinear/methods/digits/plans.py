@@ -37,8 +37,7 @@ CUTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 USUAL_RESIDUES, LONGEST = {"float32": "residues7", "float64": "residues14"}, 2**28
 """The fewest that keep it, for sums of at most so many terms, so that a plan without an accuracy needs no bounds."""
 LEAST_SHARE = 0.6  # Levels inside of residues save no more than to this share of their time.
-LAUNCHES = 4
-"""Launches beside the first: two searches for the largest magnitudes, the product, the classical product that the flag asks for."""
+LAUNCHES = 4  # Launches beside the first: two searches for magnitudes, the product, the flag's classical one.
 
 
 def pair_candidates(problem: Problem, device: Device, budget: int) -> Iterator[Candidate]:

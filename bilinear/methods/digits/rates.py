@@ -100,21 +100,15 @@ def how(case: DigitCase) -> tuple[Layout, Layout, Layout, Digits, bool]:
 
 NAMES = (*DIGIT_TILES, *LOADING_TILES, *USUAL_RESIDUES.values())
 """The products that are timed: residues with the moduli that keep the usual accuracy."""
-LEVELS = (("winograd",), ("winograd", "winograd"))
-"""The levels above them with which cutting and putting together are timed, too."""
+LEVELS = (("winograd",), ("winograd", "winograd"))  # Levels for which cutting and putting together are timed.
 SIZES = (1024, 2048, 4096, 8192, 16384)
-ROUNDS = 3
-"""How often each product is timed, with all others in between: at its power limit a chip changes its clock for seconds."""
-UNALIGNED = 2048
-"""A product of this size is also timed with rows of A and of B that are no multiples of 16 bytes."""
-WIDE, DEPTHS = 8192, (512, 2048)
-"""A square result with sums of two lengths, whose times tell what a tile costs beside its sums."""
-FEW = ((1024, 4096, 1024), (384, 4608, 2816))
-"""Products of few tiles, whose times tell what all tiles take once more."""
+ROUNDS = 3  # How often each product is timed, interleaved: at its power limit a chip changes its clock.
+UNALIGNED = 2048  # A product of this size is also timed with rows at no multiples of 16 bytes.
+WIDE, DEPTHS = 8192, (512, 2048)  # A result with sums of two lengths, which tell a tile's cost beside sums.
+FEW = ((1024, 4096, 1024), (384, 4608, 2816))  # Products of few tiles, which tell what all tiles cost once.
 TAILS = tuple(i / 20 for i in range(31))
 FLAT = ((1.0, 1.0),)
-NOTHING = DigitRates(FLAT, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, FLAT, FLAT, 0.0, 0.0)
-"""Rates that are still to be measured."""
+NOTHING = DigitRates(FLAT, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, FLAT, FLAT, 0.0, 0.0)  # Still to be measured.
 Times = dict[DigitCase, DigitTimes]
 
 

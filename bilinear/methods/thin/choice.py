@@ -23,10 +23,8 @@ if TYPE_CHECKING:  # imported late
 
 LEAST_DEPTH, LEAST_COLUMNS = 16, 16  # The least depth and columns of a tile on matrix units.
 COPIES_OF_LINE = 32  # A bulk copy of a line takes as long as so many copies of 16 bytes.
-WAVES = (1, 2, 4)
-"""Sums are split so that the units, each a tile and a part, fill the device this many times."""
-SECTOR, SPLIT = 32, 1.6
-"""The bytes that memory reads and writes at once, and how many times as long it takes to write them in parts."""
+WAVES = (1, 2, 4)  # Sums are split so that the units, a tile and a part each, fill the device so often.
+SECTOR, SPLIT = 32, 1.6  # Bytes that memory moves at once; how much longer writes in parts take.
 
 
 def is_turned(problem: Problem, tile: ThinTileFacts) -> bool:

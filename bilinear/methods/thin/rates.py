@@ -36,8 +36,7 @@ STEPS = (1.3, 1.3, 1.15, 1.1, 1.07, 1.04)
 SHARED = ("launch", "latency", "adding", "again", "copies", "torn", "gathering")
 OWN = ("along", "across", "arithmetic", "short_along", "short_across")
 MOST_SHARE = 1.2
-MOST_MOVED, MOST_MOVED_OWN = 4.0, 1.25
-"""How far a rate that all tiles share, and one of a tile's own, may move."""
+MOST_MOVED, MOST_MOVED_OWN = 4.0, 1.25  # How far a rate of all tiles, and one of a tile's own, may move.
 PULL, PULL_OWN = 2.0, 1.0
 """A rate that moved by a factor counts like so many points that are off by that factor. Few points tell of each rate: those that moved
 freely took up what the model does not know, and predicted other products worse than those that they began with."""
