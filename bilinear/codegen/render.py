@@ -1,7 +1,11 @@
-"""Kernels to CUDA C by jinja2. A template gets a kernel and prints it; it decides nothing."""
+"""Kernels to CUDA C by jinja2. A template gets a kernel and prints it; it decides nothing.
+
+`unroll for` in a template is a loop below the pragma that unrolls it.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import cache
@@ -10,7 +14,7 @@ from typing import TYPE_CHECKING
 from bilinear.ir.element import Element, ModularElement
 from bilinear.ir.kernel import Argument, Port
 from bilinear.ir.launch import DirectKernel, InputKernel, Kernel
-from bilinear.ir.linear import Form
+from bilinear.ir.linear import Add, Form
 from bilinear.ir.number import HELD, Coefficient, Symbolic, is_negative, nearest, residue, to_float
 from bilinear.resources import templates_folder
 from bilinear.visible import visible
@@ -24,8 +28,14 @@ Filter = Callable[..., object]
 def templates(filters: Mapping[str, Filter], autoescape: bool, finalize: Filter | None = None) -> Environment:
     """A jinja2 environment: it finds the package's templates, and undefined names are errors."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from jinja2.ext import Extension
+
+    class UnrolledLoops(Extension):
+        def preprocess(self, source: str, _name: str | None, _filename: str | None = None) -> str:
+            return re.sub(r"^( *)unroll for", r"\1#pragma unroll\n\1for", source, flags=re.MULTILINE)
 
     environment = Environment(
+        extensions=[UnrolledLoops],
         loader=FileSystemLoader(templates_folder()),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -44,8 +54,10 @@ def environment() -> Environment:
     filters: dict[str, Filter] = {
         "comment": _comment,
         "parameter": _parameter,
+        "signature": _signature,
+        "rows": _rows,
         "constant": _constant,
-        "combination": _combination,
+        "added": _added,
         "choose": _choose,
         "flag": _flag,
         "address": _address,
@@ -84,6 +96,18 @@ def _parameter(argument: Argument, stored: str) -> str:
     return types[argument.kind] + argument.name
 
 
+def _signature(kernel: Kernel | DirectKernel, stored: str, bounds: str = "") -> str:
+    """The head of the function; pointers are to the type that is stored."""
+    bounds = bounds or getattr(kernel, "bounds", "") or str(kernel.threads[0] * kernel.threads[1])
+    parameters = ", ".join(_parameter(argument, stored) for argument in kernel.arguments)
+    return f'extern "C" __global__ void __launch_bounds__({bounds})\n{kernel.name}({parameters})'
+
+
+def _rows(table: Iterable[Iterable[object]]) -> str:
+    """The rows of a table as initialisers, a line each."""
+    return "\n".join(f"    {{ {', '.join(map(str, row))} }}," for row in table)
+
+
 def _constant(value: Coefficient, element: Element) -> str:
     """An exact number as a constant of the type in which elements are computed, rounded once.
 
@@ -111,6 +135,12 @@ def _address(port: Port) -> str:
     x = port.space
     moves = [f"{count} * opaque({x}_{way})" for count, way in ((port.down, "down"), (port.right, "right")) if count]
     return " + ".join([f"{x}_at", *moves])
+
+
+def _added(add: Add, lanes: int, element: Element) -> str:
+    """The statements that form a sum, or add to it, lane by lane."""
+    into, sign = f"v{add.value}.lane", "=" if add.begins else "+="
+    return "\n".join(f"    {into}[{e}] {sign} {_combination(add.terms, e, element)};" for e in range(lanes))
 
 
 def _combination(form: Form, lane: int, element: Element) -> str:

@@ -14,7 +14,8 @@ from bilinear.ir.schedule import IMAGINARY
 if TYPE_CHECKING:
     import numpy as np
 
-Array: TypeAlias = Any  # An array of another library, or an element of one; we do not know its type.
+Array: TypeAlias = Any
+"""An array of another library (NumPy, CuPy or any with DLPack), or an element of one; we do not know its type."""
 
 
 class AnyArray(Protocol):

@@ -76,8 +76,8 @@ def test_texts_are_these_numbers_and_over_the_field_the_rationals(dtype: str) ->
     values = [*VALUES, *QUOTIENTS]
     texts = [environment().filters["constant"](value, ELEMENTS[dtype]) for value in values]
     assert not any(abs(int(number)) > 2**24 for text in texts for number in re.findall(r"Real\((-?[0-9]+)\)", text))
-    template = "\n".join((Path(__file__).parents[2] / "templates" / "linear.cu.j2").read_text().splitlines()[3:13])
-    template = re.sub(r"{%.*%}\n", "", template)  # no element type of these needs a definition
+    template = (Path(__file__).parents[2] / "templates" / "real.cu.j2").read_text()
+    template = re.sub(r"{[%#].*[%#]}\n", "", template)  # no element type of these needs a definition
     head = template.replace("{{ kernel.element.arithmetic.cuda }}", ELEMENTS[dtype].cuda)
     body = " ".join(f"z[{i}] = {text};" for i, text in enumerate(texts))
     source = f'{head}\nextern "C" __global__ void k(Real* z)\n{{ {body} }}\n'
