@@ -2,26 +2,19 @@
 
 On a GPU, `CALLS` calls of one problem, with operands that alternate, are made without waiting for the device, small enough that the launch
 queue never fills up; the same launches, made ready beforehand, are issued as often. A cold call finds nothing of what it needs in the
-caches. The kernels of all cases are built first, at once. With `--pretend` no GPU is needed: CuPy's functions are stubs that do nothing, so
-that only the Python of a call is measured. `--profile CASE` prints where a call spends its time.
+caches. The kernels of all cases are built first, at once. `--profile CASE` prints where a call spends its time.
 """
 
 from __future__ import annotations
 
 import cProfile
-import ctypes
 import gc
 import pstats
-import sys
-from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from copy import copy
 from functools import partial
-from itertools import count, zip_longest
 from time import perf_counter
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from common import median, need_gpu, parser_of, save
@@ -187,89 +180,14 @@ def beside_torch(size: int, dtype: str) -> list[dict[str, Any]]:
     return [{"case": name, **facts, "us": into, "us_fresh_out": fresh} for name, (into, fresh) in medians.items()]
 
 
-def pretend() -> None:
-    """A `cupy` whose arrays have a layout and an address but no memory, and whose functions do nothing."""
-    from bilinear.backends import loaded_kernels
-    from bilinear.codegen import build as building
-    from bilinear.codegen.cuda.nvrtc import Built
-    from bilinear.runtime import devices_here
-
-    addresses = count(2**40, 2**36)
-
-    class Array:
-        def __init__(self, shape: Any, dtype: Any = "f8") -> None:
-            import numpy as np
-
-            self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
-            self.dtype, self.ndim = np.dtype(dtype), len(self.shape)
-            self.itemsize = self.dtype.itemsize
-            steps = [self.itemsize]
-            for extent in self.shape[:0:-1]:
-                steps.insert(0, steps[0] * extent)
-            self.strides = tuple(steps[: self.ndim])
-            self.size = self.shape[0] * steps[0] // self.itemsize if self.shape else 1
-            self.nbytes = self.size * self.itemsize
-            self.data = SimpleNamespace(ptr=next(addresses))
-            self.flags = SimpleNamespace(c_contiguous=True)
-
-        def __getitem__(self, index: Any) -> Any:
-            part, own = copy(self), [one for one in (index if isinstance(index, tuple) else (index,)) if one is not Ellipsis]
-            whole: tuple[slice, ...] = tuple(one or slice(None) for _, one in zip_longest(self.shape, own))
-            part.shape = tuple(len(range(extent)[one]) for extent, one in zip(self.shape, whole, strict=True))
-            return part
-
-        @property
-        def T(self) -> Any:  # noqa: N802  # CuPy's name
-            turned = copy(self)
-            turned.shape, turned.strides = self.shape[::-1], self.strides[::-1]
-            return turned
-
-        def fill(self, value: Any) -> None:
-            pass
-
-        def __int__(self) -> int:
-            return 0
-
-    def nothing(*arguments: Any, **options: Any) -> None:
-        pass
-
-    memory = ctypes.create_string_buffer(8)
-    stream = SimpleNamespace(ptr=0, synchronize=nothing)
-    device = SimpleNamespace(id=0, compute_capability="90", cublas_handle=1, attributes=defaultdict(int, MultiProcessorCount=132))
-    facts = {"getDeviceProperties": lambda index: {"name": b"a pretended GPU"}, "driverGetVersion": lambda: 13000}
-    runtime = SimpleNamespace(getDevice=lambda: 0, free=nothing, streamIsCapturing=lambda stream: False, **facts)
-    cuda: Any = ModuleType("cupy.cuda")
-    cuda.driver = SimpleNamespace(launchKernel=nothing)
-    cuda.alloc_pinned_memory = lambda size: SimpleNamespace(ptr=ctypes.addressof(memory), memory=memory)
-    cuda.runtime, cuda.Device, cuda.get_current_stream = runtime, lambda *_: device, lambda: stream
-    cupy: Any = ModuleType("cupy")
-    cupy.cuda, cupy.ndarray, cupy.empty, cupy.ones, cupy.zeros, cupy.matmul = cuda, Array, Array, Array, Array, nothing
-    libraries: Any = SimpleNamespace(cublas=SimpleNamespace(sgemm=nothing, dgemm=nothing))
-    sys.modules |= {"cupy": cupy, "cupy.cuda": cuda, "cupy_backends.cuda.libs": libraries}
-
-    class Function:
-        ptr = 1
-
-        def __call__(self, *arguments: Any, **more: Any) -> None:
-            pass
-
-    building.__dict__["build"] = lambda source, name, target: Built(target, b"", (), "", cached=False)
-    loaded_kernels._function = lambda *_: Function()
-    devices_here.__dict__["_described"] = lambda named, index: None  # no estimate of a pretended GPU
-
-
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--size", type=int, default=256)
     parser.add_argument("--dtype", default="float64")
-    parser.add_argument("--pretend", action="store_true")
     parser.add_argument("--profile", metavar="CASE")
     options = parser.parse_args()
-    if options.pretend:
-        pretend()
-    else:
-        need_gpu()
+    need_gpu()
     if options.profile:
         run = partial(measure, options.profile, options.size, options.dtype)
         run()
@@ -283,14 +201,13 @@ def main() -> None:
     for case in cases:  # a line at once: a run that is cut off has told what it measured
         rows.append(measure(case, options.size, options.dtype))
         print(f"{case}: {rows[-1]['us']:.1f} us, {rows[-1]['us_added']:.1f} added", flush=True)
-    rows += [] if options.pretend else beside_torch(options.size, options.dtype)
+    rows += beside_torch(options.size, options.dtype)
     figures = {"us": "call us", "us_fresh_out": "no out", "us_launches": "launches", "us_added": "added"}
     figures |= {"us_cold": "cold", "us_launches_cold": "launches"}
     print(f"{'case':<18}{'launches':>9}" + "".join(f"{name:>10}" for name in figures.values()))
     for r in rows:
         print(f"{r['case']:<18}{r['launches']:>9}" + "".join(f"{r[figure]:>10.1f}" for figure in figures if figure in r))
-    if not options.pretend or options.json:
-        save("host_time", rows, options.json)
+    save("host_time", rows, options.json)
 
 
 if __name__ == "__main__":
