@@ -112,10 +112,7 @@ def require_folder(folder: Path) -> Path:
 
 
 def files_of(place: Path, called: Path | None = None) -> list[str]:
-    """The files of an earlier output by their relative paths. Raises `BilinearError` (E611) if the folder holds anything else.
-
-    Messages name the folder `called`, in case it was moved.
-    """
+    """The files of an earlier output, by path. Raises `BilinearError` (E611), naming the folder `called`, for anything else."""
     called = called or place
     if not place.is_dir():
         raise fail("E611", f"{called} exists and is not a folder", ELSEWHERE)

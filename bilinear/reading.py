@@ -54,10 +54,7 @@ def was_read(state: os.stat_result) -> bool:
 
 @contextmanager
 def open_regular(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a regular file; a pipe or a device is refused, because reading it could block.
-
-    Raises `OSError` with the reason in `strerror`.
-    """
+    """Open a regular file, for a pipe or a device could block. Raises `OSError` with the reason in `strerror`."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except ValueError:

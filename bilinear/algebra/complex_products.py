@@ -35,10 +35,7 @@ def two_products(p: int, root: int, conjugated: str = "") -> BilinearAlgorithm:
 
 
 def complex_scheme(block: Scheme, conjugated: str = "", core: BilinearAlgorithm | None = None) -> ComplexScheme:
-    """The real products of `core`, or three, (x) a block scheme.
-
-    Sums of parts and sums of blocks are formed in the order with fewer additions.
-    """
+    """The real products of `core`, or three, (x) a block scheme; sums of parts and of blocks come in the order with fewer additions."""
     core, block = three_products(conjugated) if core is None else of_conjugates(core, conjugated), on_blocks(block)
     u, v, w = (kronecker(x, y) for x, y in ((core.u, block.u), (core.v, block.v), (core.w, block.w)))
     return ComplexScheme(f"{core.name} (x) {block.name}", block.m, block.k, block.n, u, v, w, w.inputs, conjugated)

@@ -317,10 +317,7 @@ class SumWalk:
         return {x for number, v in enumerate(values) for w in values[:number] for x in self._sums(v, w)}
 
     def _reach(self, known: set[int], fresh: Iterable[int], left: dict[int, None]) -> Made:
-        """The values among `left` that can be made from the fresh and known values; they move from `left` to `known`.
-
-        If the budget is spent, some values may be missed.
-        """
+        """Move the values among `left` that can be made from the fresh and known ones to `known`; some may be missed if the budget ends."""
         made: Made = {}
         queue = list(fresh)
         for v in queue:
@@ -406,10 +403,7 @@ class SumWalk:
         return made | self._reach(set(reached), reached, {self.random.choice(candidates): None})
 
     def _with_one_extra(self, made: Made) -> Made:
-        """One extra that suffices if there is one; it must be a sum of two values that are reached without extras.
-
-        Else the values given.
-        """
+        """One extra that suffices, a sum of two values that are reached without extras; if there is none, the values given."""
         left = dict.fromkeys(sorted(self.wanted))
         kept = self._reach(set(self.inputs), self.inputs, left)
         reached = [*self.inputs, *kept]

@@ -33,10 +33,7 @@ class GroupLayer:
 
 
 def equal_groups(layers: Sequence[GroupLayer], state: Callable[[Block], Hashable]) -> Iterable[tuple[Members, int]]:
-    """One of each kind of group, and how many groups are of its kind.
-
-    Groups are of one kind if they differ by the names of blocks, and corresponding blocks have one `state`.
-    """
+    """One of each kind of group (alike but for names of blocks, with equal `state`s), and how many groups are of its kind."""
     kinds: dict[Hashable, tuple[Members, int]] = {}
     for members in _groups(layers):
         kind = _kind(layers, members, state)
@@ -182,10 +179,7 @@ class _Order:
         return held + sum(1 for number in self.begun if self.lacks[number])
 
     def cheapest(self) -> int:
-        """The value, held or read together with the held ones, whose release leaves the fewest values live.
-
-        Then the one with fewest readers.
-        """
+        """The value, held or read with the held ones, whose release leaves the fewest live; then the one with fewest readers."""
         near = {v for value in self.held for number in self.readers[value] for v in self.lacks[number] if v in self.unread}
         return min(near.union(self.held) or self.unread, key=lambda value: (self._cost(value), len(self.readers[value]), value))
 

@@ -51,10 +51,7 @@ def _operand(x: Layout) -> tuple[int, int] | None:
 
 
 def _leading(x: Layout) -> int | None:
-    """The leading dimension of a column-major matrix in elements; None if its columns are not contiguous, or overlap.
-
-    The stride of a dimension of extent 1 has no meaning.
-    """
+    """The leading dimension of a column-major matrix in elements, where it has a meaning; None if columns have gaps or overlap."""
     (rows, columns), (down, along) = x.shape, x.strides
     if rows > 1 and down != x.itemsize:
         return None

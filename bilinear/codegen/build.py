@@ -44,10 +44,7 @@ class ProgramKernel:
 
 @dataclass(frozen=True)
 class LaunchProgram:
-    """A schedule for one element type: its launches in order, and their distinct kernels.
-
-    For complex matrices `dtype` is the type of their parts.
-    """
+    """A schedule for one element type (of a complex one, its parts'): its launches in order, and their distinct kernels."""
 
     schedule: Schedule
     dtype: str

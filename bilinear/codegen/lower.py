@@ -71,10 +71,7 @@ def schedule_to_launches(schedule: Schedule, element: Element, tile: str = USUAL
 
 
 class Key(NamedTuple):
-    """What launches that share a kernel have in common:
-
-    the parts of a linear kernel (none for products), and how a block of threads runs several rows.
-    """
+    """What launches that share a kernel have in common: parts (none for products), and how a block of threads runs several rows."""
 
     parts: tuple[Part, ...] = ()
     turns: int = 1

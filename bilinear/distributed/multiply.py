@@ -101,10 +101,7 @@ def rounded_down(count: int) -> int:
 
 
 def agreed(connection: Connection, facts: dict[str, str], planned: Callable[[], tuple[P, str]], timeout: float) -> P:
-    """The plan, after all ranks have agreed on the facts and on its digest.
-
-    Raises the same `BilinearError` on all ranks: E763, E765, E767, or why none can take part.
-    """
+    """The plan, once all ranks agree on facts and digest. All raise the same: E763, E765, E767, or why none can take part."""
     plan = None
     try:
         plan, digest = planned()

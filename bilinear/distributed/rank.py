@@ -302,10 +302,7 @@ def _seconds(*arrays: Array) -> float:
 
 
 class _ProductStrips:
-    """The rank's strips of all products, allocated when they are first needed.
-
-    `total` is the result of the task under way, if other ranks are to hold parts of it.
-    """
+    """The rank's strips of all products, allocated when first needed; `total` is the task's result, if other ranks hold parts."""
 
     def __init__(self, held: Rect, like: Array, count: int) -> None:
         self.held, self.like, self.total = held, like, None

@@ -26,10 +26,7 @@ MOST_READINGS = 3
 
 @dataclass(frozen=True)
 class Confusion:
-    """A confusion, as a fact; the action that repairs it ("exchanging ..."); and the intended scheme.
-
-    `brief` stands under a caret at `span`, the first wrong output.
-    """
+    """A confusion as a fact, the action that repairs it, and the intended scheme; `brief` stands under a caret at `span`."""
 
     text: str
     action: str

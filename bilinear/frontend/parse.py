@@ -369,10 +369,7 @@ def meant_within(text: str, offset: int, accepted: frozenset[str]) -> str | None
 
 
 def broken_statement(source: Source, text: str, offset: int, opening: bool) -> tuple[Broken, int, int]:
-    """The broken statement around an offset, and the range of text to blank.
-
-    `opening` says that the offset is a `{` without a `}`: its whole stage is dropped.
-    """
+    """The broken statement around an offset, and what to blank: after an `opening`, a `{` without a `}`, its whole stage."""
     marked = skeleton(text)
     start, end = _range(marked, offset)
     if opening:

@@ -28,10 +28,7 @@ _NAME = r"(?!(?:scheme|schedule|digits|source|restore|stage|basis|lambda)\Z)(?![
 
 
 def print_scheme(scheme: Scheme) -> str:
-    """A scheme as a coefficient table, or as equations if it has named sub-expressions.
-
-    Raises `BilinearError` (E241) if its name or a product's name cannot be written.
-    """
+    """A scheme as a table, or as equations if it names sums. Raises `BilinearError` (E241) if a name cannot be written."""
     head = _header(scheme)
     _check_names(scheme.products, re.compile(_NAME))
     maps = (scheme.u, scheme.v, scheme.w)
@@ -169,10 +166,7 @@ def _bases(scheme: Scheme) -> list[str]:
 
 
 def scheme_equations(scheme: Scheme) -> tuple[list[str], ...]:
-    """A scheme as equations in groups: changes of basis, sums of A and of B, products, sums of products, and blocks of C.
-
-    Raises `BilinearError` (E241) if a name cannot be written.
-    """
+    """A scheme's equations: bases, sums of A, of B, products, sums of products, C. Raises `BilinearError` (E241) for a bad name."""
     _check_names(scheme.products, re.compile(_NAME))
     bases = [line.strip().removeprefix("basis ") for line in _bases(scheme)]
     changes = [step for line in bases for step in line.partition("{")[2].strip(" }").split(" ; ") if step]
@@ -334,10 +328,7 @@ def readable_text(scheme: Scheme, head: str = "", *, with_sums: bool = False, hi
 
 
 def loaded_text(loaded: Loaded) -> tuple[str, str]:
-    """A loaded algorithm as text that needs no other file and means the same, and its name there if the text holds several.
-
-    Raises `BilinearError` (E241) if it cannot be written.
-    """
+    """A loaded algorithm as self-contained text, and its name there among several. Raises `BilinearError` (E241)."""
     core, schedule = loaded.complex_core, loaded.schedule
     if core is not None:  # with a schedule its real products are plain
         whole = ComplexAlgorithm(core.name, core)

@@ -273,10 +273,7 @@ class Composer:
 
 @dataclass(frozen=True)
 class ResolvedFile:
-    """The schemes and the schedules of one file, in order.
-
-    `digits` are the schemes that multiply digits, `grams` those for A*A^T, `complexes` those of complex numbers.
-    """
+    """The schemes and schedules of a file, in order: also `digits`, `grams` for A*A^T, and `complexes` for complex numbers."""
 
     schemes: tuple[Scheme, ...]
     schedules: tuple[AnySchedule, ...]
@@ -337,10 +334,7 @@ def _grams(items: Sequence[Item], reporter: Reporter) -> tuple[GramScheme, ...]:
 
 
 def _written_out(items: Sequence[Item], unsure: bool, reporter: Reporter) -> dict[str, AnyScheme | None]:
-    """The schemes that are written out, by name, but for those for A*A^T, and those of residues, which need not be.
-
-    `unsure` says that a header is broken.
-    """
+    """The schemes that are written out, by name; those for A*A^T and of residues need not be. `unsure`: a header is broken."""
     known: dict[str, Representation | None] = {}
     schemes: dict[str, AnyScheme | None] = {}
     for header, body in items:

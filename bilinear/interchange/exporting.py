@@ -81,10 +81,7 @@ def _term(power: int, c: Fraction) -> str:
 
 
 def json_files(scheme: Scheme) -> dict[str, bytes]:
-    """The file, named as in the collection; steps give the reduced form, and changes of basis are expanded.
-
-    Raises `BilinearError` (E355) if a coefficient is not rational.
-    """
+    """The file, named as in the collection: steps reduced, bases expanded. Raises `BilinearError` (E355) for irrational numbers."""
     scheme = fold_bases(scheme)
     u, v, w = scheme.u, scheme.v, scheme.w
     data: dict[str, object] = {"n": [scheme.m, scheme.k, scheme.n], "m": scheme.rank, "z2": scheme.ring.modulus == 2}
@@ -192,10 +189,7 @@ WRITERS = {"fast-matmul": fast_matmul_files, "json": json_files, "sms": sms_file
 
 
 def export_files(scheme: Scheme, form: str) -> dict[str, bytes]:
-    """The files of a scheme in a format, by their names in its collection.
-
-    Raises `BilinearError`: E351 if no writer has that name, E355 if the format cannot express a coefficient.
-    """
+    """A scheme's files by names in its collection. Raises `BilinearError`: E351 for the format, E355 for a coefficient."""
     if form not in WRITERS:
         raise fail("E351", f"nothing is written as {form[:40]!r}", f"known are {', '.join(WRITERS)}")
     try:

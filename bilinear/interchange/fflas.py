@@ -44,10 +44,7 @@ class ForeignSchedule:
 
 
 def read_fflas(source: Source) -> tuple[ForeignSchedule, ...]:
-    """Every schedule of a file, for 2 x 2 blocks, as a schedule of Winograd's scheme.
-
-    Raises `BilinearError` (E261) if a line cannot be read.
-    """
+    """Every schedule of a file as one of Winograd's scheme (2 x 2). Raises `BilinearError` (E261) if a line cannot be read."""
     sections: list[_Section] = []
     if len(source.line_starts) > MOST_LINES:
         raise fail("E261", f"the file has {len(source.line_starts)} lines", f"at most {MOST_LINES} are read")

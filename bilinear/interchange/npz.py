@@ -138,10 +138,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def pickled_array(data: bytes, name: str) -> PickledArray:
-    """The array that a pickle holds.
-
-    Raises `BilinearError`: E353 if it holds anything but arrays and numbers, breaks off, or is too large.
-    """
+    """The array in a pickle. Raises `BilinearError` (E353) for anything but arrays and numbers, a broken one, or a large one."""
     told = "its pickle holds no array"
     try:
         _require_harmless(data)

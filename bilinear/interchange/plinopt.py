@@ -132,10 +132,7 @@ Entries = dict[tuple[int, int], Marked]
 
 
 def read_matrix(path: Path) -> WrittenMap:
-    """The linear map of a matrix; each row is an output.
-
-    Raises `BilinearError`: E251 if the file cannot be read, E252 if a part is not a matrix, E254 if the end is missing.
-    """
+    """The linear map of a matrix, a row an output. Raises `BilinearError`: E251 (file), E252 (no matrix), E254 (no end)."""
     source = read_text(path)
     shape: tuple[int, int] | None = None
     entries: Entries = {}

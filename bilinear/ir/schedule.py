@@ -122,10 +122,7 @@ class LinearStage:
 
 @dataclass(frozen=True)
 class Target:
-    """A block that a product M is added to: it becomes kept * its old value + alpha * coefficient * M.
-
-    `kept` is 0 (the old value is not read), 1 or BETA.
-    """
+    """A block that becomes kept * its old value + alpha * coefficient * M of a product M; `kept` is 0 (not read), 1 or BETA."""
 
     block: Block
     coefficient: Coefficient = 1

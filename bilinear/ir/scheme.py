@@ -59,10 +59,7 @@ class WrittenSum:
 
 @dataclass(frozen=True)
 class Places:
-    """The places of a scheme's parts in its source.
-
-    A scheme written as equations has `terms` and `sums`; one written as a table has `rows`, the cells of each product.
-    """
+    """The places of a scheme's parts in its source: `terms` and `sums` of equations, or `rows` of a table, cells by product."""
 
     header: Span
     products: tuple[Span, ...]

@@ -130,10 +130,7 @@ def proved_schedule(schedule: AnySchedule, scheme: Scheme, is_proved: bool = Fal
 
 
 def right_schedule(schedule: AnySchedule, scheme: Scheme) -> ScheduleProof:
-    """The proof of a schedule of one level of a proved scheme. If its terms decide, the proof holds no facts for reports.
-
-    Raises `BilinearError` as `proved_schedule` does.
-    """
+    """The proof of a one-level schedule of a proved scheme, without facts if terms decide. Raises what `proved_schedule` does."""
     by_terms = prove_by_terms(schedule) if isinstance(schedule, Schedule) and not is_large(schedule, scheme) else None
     return by_terms or proved_schedule(schedule, scheme, is_proved=True)
 

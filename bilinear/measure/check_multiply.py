@@ -241,10 +241,7 @@ def _split(x: Array) -> tuple[Array, Array]:
 
 
 def require_accurate(loaded: Loaded, inner: int, dtype: str, levels: int, inputs: str, accuracy: float | str) -> None:
-    """Refuse (E519) an algorithm whose bound for sums of `inner` terms, or whose probable error, is above the accuracy.
-
-    E543 for what is not an accuracy.
-    """
+    """Refuse an algorithm whose bound, or probable error, for `inner` terms is above the accuracy (E519); E543 for what is none."""
     require_accuracy(accuracy)
     number = np.dtype(dtype)
     u = float(np.finfo(dtype).eps) / 2  # for a complex type the type of its parts

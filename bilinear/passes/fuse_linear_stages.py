@@ -98,10 +98,7 @@ class LinearRun:
         return min(max(self.last_read.get(block, -1), self.begin), self.end) - self.begin
 
     def passes(self) -> tuple[LinearStage, ...]:
-        """The passes that move the fewest elements; a pass that writes nothing is dropped.
-
-        What is kept of a run like this is not searched for again.
-        """
+        """The passes that move the fewest elements, without those that write nothing; a run that is kept is not searched again."""
         ends = kept_ends(self.digest()) if self.end - self.begin >= LONG else ()
         whole = self.begin, self.end
         is_one = not ends and self.weighed(*whole) is not None and self._is_held(*whole)
@@ -113,10 +110,7 @@ class LinearRun:
         return list(pairwise((self.begin, *(self.begin + end for end in ends))))
 
     def searched(self) -> list[tuple[int, int]]:
-        """The begin and the end of each of the cheapest passes.
-
-        An order of evaluation takes long to find, so only passes that would be chosen are ordered.
-        """
+        """The begin and end of each of the cheapest passes; only passes that would be chosen are ordered, which takes long."""
         while True:
             cuts = self.between([end - self.begin for end in self.cheapest(self.begin)[2]])
             too_large = [cut for cut in cuts if not self._is_held(*cut)]
@@ -233,10 +227,7 @@ class LinearRun:
         return fused
 
     def _finished(self, whole: BlockMap, end: int, table: bool | None) -> BlockMap:
-        """A map without targets that nobody reads.
-
-        `table` says whether a composed map becomes a table; it is None for a map of one stage.
-        """
+        """A map without targets that nobody reads. `table` says whether a composed map becomes a table; None for one stage's."""
         if table and whole.map.steps:
             whole = replace(whole, map=LinearMap(whole.map.inputs, whole.map.matrix))
         if table is not None:

@@ -13,10 +13,7 @@ from bilinear.ir.schedule import Block, BlockMap, LinearStage, ProductStage, Sch
 
 
 def split_operand(schedule: Schedule, operand: str) -> tuple[Schedule, Schedule] | None:
-    """The computations from `operand` ("A" or "B") alone, and the rest; None if there are none.
-
-    The first schedule fills the workspaces that the second one reads.
-    """
+    """What comes from `operand` ("A" or "B") alone, filling workspaces, and the rest, reading them; None if there is none."""
     filled = _filled(schedule, operand)
     if not filled or operand in schedule.written:
         return None

@@ -29,10 +29,7 @@ USUAL_LEVELS = (("msmes",), ("msmes",) * 2, ("msmes",) * 3)  # What the thesis m
 
 @dataclass(frozen=True)
 class WorkCounts:
-    """What a schedule does, in blocks: `added` and `touched` are additions and accesses by whose blocks they are.
-
-    Accesses are all but those of products to their operands.
-    """
+    """What a schedule does, in blocks: `added` and `touched` (all but products' own reads) by whose blocks they are."""
 
     launches: int
     products: int

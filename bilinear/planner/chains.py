@@ -243,10 +243,7 @@ def plan_chain(
     stored: Mapping[int, int] | None = None,
     each: float = 1.0,
 ) -> ChainPlan:
-    """The plan of a chain by the costs of `ways` in seconds, without them by multiplications, in at most `most` bytes.
-
-    Raises `BilinearError` (E535) if no order keeps the limit.
-    """
+    """The cheapest order by `ways` in seconds, or by multiplications, in at most `most` bytes. Raises `BilinearError` (E535)."""
     stored = stored or {}
     chain = MatrixChain(extents, itemsize, ways or _multiplications, stored, each)
     found = chain.within(most)

@@ -300,10 +300,7 @@ class Weighing:
         return self.gain(candidate, library) > candidate.choice.least_gain(self.device.policy) and (not least or saved >= least)
 
     def gain(self, candidate: Candidate, library: Candidate) -> float:
-        """The part of the library's time that a candidate saves.
-
-        If its time does not hold what a call costs, the library's modelled time counts if it is shorter.
-        """
+        """The part of the library's time saved; its modelled time counts if that is shorter, and the candidate's time holds no call."""
         ms = library.ms or 0.0
         return 1 - (candidate.ms or 0.0) / ((ms if candidate.choice.counts_calls else min(ms, self.modelled_ms)) or 1.0)
 

@@ -232,10 +232,7 @@ def estimated(sheet: DataSheet) -> Device:
 
 
 def load_description(name_or_path: str) -> Device | Cpu:
-    """A shipped device by its short name, or the description of a GPU or of processors in a file; raises `BilinearError` (E541, E542).
-
-    A file is read again once it has changed.
-    """
+    """A shipped device by name, or a GPU or processors from a file, read again if changed. Raises `BilinearError` (E541, E542)."""
     short = name_or_path.lower()
     path = shipped_devices().get(short, Path(name_or_path))
     if short not in shipped_devices() and short in data_sheets():

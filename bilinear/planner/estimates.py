@@ -68,10 +68,7 @@ TUNING_SECONDS = 180  # What `bilinear tune` takes, about.
 def data_sheet(
     name: str, capability: int, processors: int, memory: int, l2: int, shared: int, clock: float, memory_clock: float, bus: int
 ) -> DataSheet | None:
-    """The figures of a GPU as its driver reports them, clocks in MHz, the width of the memory's `bus` in bits.
-
-    None before sm_80, or if the driver does not report one of them.
-    """
+    """The figures of a GPU as its driver reports them (MHz, bits of the memory's `bus`); None before sm_80, or if one is missing."""
     if capability < LEAST_CAPABILITY or not all((processors, memory, shared, clock, memory_clock, bus)):
         return None
     single, double, units, half, tf32, int8 = (2 * processors * clock * cores / 1e6 for cores in CORES.get(capability, USUAL_CORES))

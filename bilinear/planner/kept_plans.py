@@ -302,10 +302,7 @@ def folder_of_plans(name: str, driver: int) -> Path:
 
 
 def keep_plan(plan: Plan, driver: int) -> Path:
-    """Keep a plan for its problem on GPUs of its name under this driver, and return its file.
-
-    Raises `BilinearError` (E612) if that fails.
-    """
+    """Keep a plan for its problem on GPUs of its name and driver; returns its file. Raises `BilinearError` (E612)."""
     path = folder_of_plans(plan.device, driver) / _file_of_plan(plan.problem)
     save_plan(plan, path)
     return path

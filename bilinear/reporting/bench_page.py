@@ -258,10 +258,7 @@ MOST_LAUNCHES = 40  # The most launches of a plan that are listed; all are drawn
 
 
 def bench_html(result: Benchmark, date: str = "") -> str:
-    """The benchmark as one self-contained HTML page: styles and drawings inside, no external files, no script.
-
-    The footer tells the `date` if one is given.
-    """
+    """The benchmark as one self-contained HTML page without scripts; the footer tells the `date` if one is given."""
     table, alike = varying(tuple(bench_cells(result)), HEADER[:6])
     known = [(title, str(result.machine[key])) for title, key in FACTS if result.machine.get(key)]
     return (

@@ -158,10 +158,7 @@ def rocq_of(loaded: Loaded, levels: int, inputs: str) -> str:
 
 
 def accepted_on_record(loaded: Loaded, inputs: str) -> str:
-    """Who accepted the theorems about a proved algorithm at one level; empty if nobody is known to have.
-
-    The text is generated again, so that any change is noticed.
-    """
+    """Who accepted the theorems of a proved algorithm's one level, whose text is made anew; empty if nobody is known to have."""
     if scheme_hash(loaded.scheme) not in {each.scheme for each in record()}:
         return ""
     try:

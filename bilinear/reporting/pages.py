@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 @cache
 def environment(html: bool) -> Environment:
-    """The environment of pages.
-
-    Values are made visible, and escaped in HTML, because names and citations are foreign text.
-    """
+    """The environment of pages: values are made visible, and escaped in HTML, because names and citations are foreign text."""
     filters: dict[str, Filter] = {"readable": readable, "shortened": shortened, "cell": _cell, "code": _code}
     # text made by templates keeps its line breaks
     return templates(filters, autoescape=html, finalize=lambda value: visible(value) if type(value) is str else value)
@@ -76,10 +73,7 @@ class ChartPoint:
 
 @dataclass(frozen=True)
 class ChartSeries:
-    """Points, and the line through those that belong on one; a bound is drawn dotted.
-
-    `style` names the colour, and `mark` is a disc, a square or a diamond.
-    """
+    """Points, and the line through some, dotted for a bound; `style` names the colour, `mark` a disc, square or diamond."""
 
     name: str
     style: str

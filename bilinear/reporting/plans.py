@@ -35,10 +35,7 @@ Rows = list[tuple[str, ...]]  # A table: the header, then the rows.
 
 
 def plan_table(plan: Plan, explain: bool = False) -> str:
-    """The problem, then the candidates, the chosen one first: all of them with `explain`, else only the next best.
-
-    A column in which nothing is known is left out.
-    """
+    """The problem, then the candidates, the chosen first: all with `explain`, else the next best; no column without facts."""
     p = plan.problem
     told = ", ".join(f"{name} {value}" for name, value in limits(plan))
     names_of = names(plan)
@@ -422,10 +419,7 @@ KINDS = (
 
 
 def plan_html(plan: Plan, date: str = "") -> str:
-    """The plan as one self-contained HTML page: styles and drawing inside, no external files, no script.
-
-    The footer contains the `date` if one is given.
-    """
+    """The plan as one self-contained HTML page without scripts; the footer contains the `date` if one is given."""
     p, chart = plan.problem, plan_chart(plan)
     table, alike = varying(_page_rows(plan, plan.candidates, PAGE_HEADER), PAGE_HEADER[:5])
     header, *front = _page_rows(plan, pareto_front(plan), PAGE_HEADER[:4])

@@ -189,10 +189,7 @@ def gpu_of(layouts: Layouts) -> tuple[str, int] | None:
 
 
 def cpu_plan_for(layouts: Layouts, cpu: Cpu, budget: int | None, is_warm: bool, accuracy: float | str | None = None) -> Plan | None:
-    """The plan for arrays of these layouts in the host's memory; None (the library's multiply) if none can run or be weighed.
-
-    The workspace `is_warm` if the caller gave one.
-    """
+    """The plan for arrays in the host's memory, a given workspace `is_warm`; None (the library) if none runs or is weighed."""
     if layouts.overlaps or layouts.own_multiply is not None or not layouts.are_matrices_of(layouts.a.dtype):
         return None
     if cpu.rates(str(layouts.a.dtype)) is None or max(layouts.extents) > MOST_EXTENT:

@@ -382,10 +382,7 @@ def lower_of(result: Array, triangle: str | None) -> Array:
 
 
 def checked_operand(asked: Options, kind: Kind, x: Array, out: Array, dtype: Dtype) -> Array:
-    """The operand, or a copy of one that `out` overlaps. Raises what refuses the arrays and factors of a call, before anything is written.
-
-    Alpha is to be a number of this type.
-    """
+    """The operand, or a copy of one that `out` overlaps; alpha is to be of this type. Raises what refuses a call, before writing."""
     shape = (*x.shape[:-1], x.shape[-2])
     if kind.on_gpu and is_captured():
         raise not_captured("A*A^T takes small buffers from the pool", "multiply by the transpose with matmul and out=")

@@ -58,10 +58,7 @@ def layouts_of(a: Array, b: Array, out: Array) -> Layouts:
 
 
 def fit(layouts: Layouts, dtype: Dtype | None = None) -> tuple[tuple[int, ...], Dtype]:
-    """Shape and dtype of the result; refuses shapes (E520) and types (E530) as `numpy.matmul` does.
-
-    A `dtype` is that of a result which is not what NumPy's rules give.
-    """
+    """Shape and dtype of the result (`dtype`, if NumPy's rules do not give it); refuses E520 and E530 as `numpy.matmul` does."""
     a, b, out = layouts.a, layouts.b, layouts.out
     if a.ndim == 0 or b.ndim == 0:
         raise fail("E520", "a scalar operand has no rows and columns", "use * to scale", kind=ArrayValueError)

@@ -238,10 +238,7 @@ class Options(NamedTuple):
         return devices_here.current_cpu() if is_large else None
 
     def is_plain(self, kind: Kind) -> bool:
-        """Whether these options, before they are settled, mean NumPy's own multiply of arrays in the host's memory.
-
-        The accuracy is ignored.
-        """
+        """Whether these options, not yet settled, mean NumPy's own multiply in the host's memory; the accuracy is ignored."""
         if kind.on_gpu or self.reproducible is not None or self.alpha != 1 or self.beta != 0:
             return False
         return (self.plan is None and (self.algorithm == "auto" or self.levels == 0)) or uses_library()

@@ -30,10 +30,7 @@ _SCHEMA = (
 
 
 class How(NamedTuple):
-    """What an operator takes beside its operands: options of `matmul`. `accuracy` is a number, `probable` one that is named.
-
-    None of levels stands for "auto".
-    """
+    """What an operator takes beside its operands: `accuracy` is a number, `probable` a named one, and None of levels "auto"."""
 
     algorithm: str | Loaded = "auto"
     levels: int | None = None

@@ -228,10 +228,7 @@ def combined_forms(packing: Packing, levels: Sequence[Sequence[Form]], places: S
 
 
 def places_of_levels(rows: Sequence[int], columns: Sequence[int]) -> list[Places]:
-    """For each level: the contribution of each of its blocks, row by row, to the number of a finest block.
-
-    `rows` and `columns` are those of each level's grid.
-    """
+    """For each level (grids of `rows` x `columns`) the contribution of each block, row by row, to a finest block's number."""
     width, found = prod(columns), []
     for level, (height, breadth) in enumerate(zip(rows, columns, strict=True), 1):
         down, across = prod(rows[level:]) * width, prod(columns[level:])
@@ -284,10 +281,7 @@ MOST_WRITTEN_OUT = 500_000
 
 @uncollected
 def prove_composed(schedule: Schedule, levels: Sequence[Schedule]) -> ScheduleProof:
-    """Decide whether a flat schedule with marked first writes is right, by the schedules of its levels, the outermost first.
-
-    The proof has no facts about stages.
-    """
+    """Decide whether a flat schedule with marked first writes is right by its levels' schedules, outermost first; no facts."""
     found = by_levels(schedule, levels)
     return prove_schedule(schedule) if found is None else found
 
@@ -322,10 +316,7 @@ def is_large(schedule: Schedule, scheme: Scheme) -> bool:
 
 @uncollected
 def prove_by_terms(schedule: Schedule) -> ScheduleProof | None:
-    """The proof of a schedule of one level by the Brent equations of its terms, without facts.
-
-    None if it is not right, or right in a way that only `prove_schedule` decides.
-    """
+    """The proof of a one-level schedule by its terms' Brent equations, without facts; None if only `prove_schedule` decides."""
     return _held(schedule, [schedule], lambda root: _terms(schedule, root).restored)
 
 

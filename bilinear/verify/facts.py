@@ -16,10 +16,7 @@ UNDECIDED = "undecided"
 
 @dataclass(frozen=True)
 class BlockState:
-    """The content of a block after a stage.
-
-    `kind` is `original`, `sum` (a linear form), `product` (products, perhaps with sums), `restored` (original again), or `undefined`.
-    """
+    """A block after a stage: `original`, `sum` (a form), `product` (and perhaps sums), `restored` or `undefined`."""
 
     block: str
     kind: str

@@ -13,10 +13,7 @@ from bilinear.source import Span
 
 @dataclass(frozen=True)
 class StageStep:
-    """One step: the blocks it reads, the blocks it writes, and its product if it has one.
-
-    A target whose old value is kept is both read and written.
-    """
+    """One step: the blocks it reads, those it writes (a target that keeps its old value is both), and its product if any."""
 
     reads: frozenset[Block]
     writes: tuple[Block, ...]

@@ -71,10 +71,7 @@ class WrittenSteps:
 
 
 def read_steps(schedule: AnySchedule) -> WrittenSteps | None:
-    """The steps of a schedule.
-
-    None if it has no text, has workspaces, several levels or explicit scaling, is over Z/p, or maps into C.
-    """
+    """The steps of a schedule; None without a text, with workspaces, levels or explicit scaling, over Z/p, or with maps into C."""
     if schedule.workspaces or schedule.levels != 1 or isinstance(schedule, ScaledSchedule) or schedule.ring.modulus:
         return None
     stages: list[tuple[WrittenStep, ...]] = []

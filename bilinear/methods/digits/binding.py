@@ -172,10 +172,7 @@ class LentMultiply(CutMultiply):
 
 
 def kernels_of(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool) -> tuple[AnyKernel, ...]:
-    """The kernels of a product of digits of matrices of these layouts whose addresses are multiples of 16 bytes.
-
-    Warps multiply, or warpgroups.
-    """
+    """The kernels, by warps or warpgroups, of a product of digits of these layouts at multiples of 16 bytes."""
     return tuple(dict.fromkeys(launch.kernel for launch, _ in multiply_of(a, b, c, digits, by_warps).launches(True, 1)))
 
 
@@ -248,10 +245,7 @@ class KeptMultiply(CutMultiply):
         return [own.clear, own.scales[other], own.cutting[other], *own.after]  # words that are kept elsewhere are cleared, too
 
     def fill(self, operand: int, kept: int) -> None:
-        """Cut the operand at this address into memory at a multiple of 256 bytes, on CuPy's current stream.
-
-        Raises `StageError` if a launch fails.
-        """
+        """Cut the operand into memory at a multiple of 256 bytes, on CuPy's stream. Raises `StageError` if a launch fails."""
         import cupy
 
         own = self._whole.passes(operand % ALIGNMENT == 0, cupy.cuda.Device().attributes["MultiProcessorCount"])

@@ -90,10 +90,7 @@ def levels_above(products: str) -> tuple[Levels, ...]:
 
 
 def residues_for(problem: Problem) -> str:
-    """The name of the residues of the problem's type with the fewest moduli that keep its accuracy.
-
-    Raises `BilinearError` (E567) if none of those that kernels are generated for do.
-    """
+    """The residues of the problem's type with the fewest moduli that keep its accuracy. Raises `BilinearError` (E567) if none do."""
     return _fewest(problem.dtype, problem.k, USUAL_CLASS if problem.accuracy is None else problem.accuracy)
 
 
@@ -250,10 +247,7 @@ COMPLEX_PRODUCTS, GAUSSIAN_PRODUCTS = 3, 2  # Real products of a complex one, an
 
 
 def geometry_of(levels: tuple[str, ...], extents: tuple[int, int, int], tile: str, is_complex: bool = False) -> DigitGeometry:
-    """The geometry of levels of shipped algorithms; without levels, of the product itself.
-
-    For complex matrices, of three real products, or of two modulo each p.
-    """
+    """The geometry of levels, or of the product itself; for complex matrices of three real products, or of two modulo each p."""
     grids = [outline(Way((name,))) for name in levels]
     m, k, n = (prod(getattr(own.profile, extent) for own in grids) for extent in "mkn")
     found = RESIDUE_TILES.get(tile) or FLOAT_TILES[tile]

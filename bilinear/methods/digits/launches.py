@@ -332,10 +332,7 @@ class TriangleMultiply(DigitMultiply):
 
 
 def triangle_multiply_of(a: Layout, c: Layout, digits: Digits) -> TriangleMultiply | None:
-    """A*A^T by digits for matrices of these layouts on the current device.
-
-    None if they are not two matrices of float32, C by rows, or if the device lacks warpgroups.
-    """
+    """A*A^T by digits on the current device; None without warpgroups, and unless both are of float32, C by rows."""
     if not a.ndim == c.ndim == 2 or {str(a.dtype), str(c.dtype)} != {FLOAT32.name} or not is_by_rows(c) or 0 in a.shape:
         return None
     is_whole = all(stride % x.itemsize == 0 for x in (a, c) for stride in x.strides)

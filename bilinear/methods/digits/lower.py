@@ -65,10 +65,7 @@ def block_places(scheme: Products) -> tuple[Places, Places, Places]:
 def lower_digits(
     scheme: Products, stem: str, tile: DigitTile, left: OperandOrder, right: OperandOrder, whole_result: bool, by_warps: bool = False
 ) -> DigitKernels:
-    """The kernels for operands in these orders.
-
-    The scheme must be proved; names of kernels begin with its `stem`. Warpgroups multiply, or warps.
-    """
+    """The kernels, by warpgroups or warps, for operands in these orders; the scheme is proved, and names begin with its `stem`."""
     is_complex, (of_a, of_b, of_c) = isinstance(scheme, ComplexScheme), block_places(scheme)
     expand = _expand(scheme.u, of_a, f"{stem}_a", left, is_complex), _expand(scheme.v, of_b, f"{stem}_b", right, is_complex)
     direct = scheme.rank == 1 and scheme.m == scheme.k == scheme.n == 1

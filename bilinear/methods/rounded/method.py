@@ -80,10 +80,7 @@ class RoundedProducts:
                 yield self.named(problem, device, (), name, budget)
 
     def named(self, problem: Problem, device: Device, levels: tuple[str, ...], products: str, budget: int) -> Candidate:
-        """The product of numbers rounded so; its time is None if the device has no rates for it.
-
-        Raises `BilinearError` (E543) for numbers of another type, and for levels above it.
-        """
+        """The product of numbers rounded so, without a time if it has no rates. Raises `BilinearError` (E543) for types and levels."""
         if problem.dtype != FLOAT32.name or levels:
             what = f"{products} multiplies {FLOAT32}, not {problem.dtype}" if not levels else f"{products} takes no levels above it"
             raise fail("E543", what, "plan for float32 without levels, or take `pairs`")

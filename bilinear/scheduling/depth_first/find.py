@@ -213,10 +213,7 @@ def _letters(number: int) -> str:
 
 
 def _columns(spans: Mapping[Block, tuple[int, int]], kinds: Mapping[Block, str]) -> dict[Block, int]:
-    """Number the places so that those alive at once differ, with as few numbers as possible.
-
-    Places of one kind share a number if they can.
-    """
+    """Number the places so that those alive at once differ: as few numbers as possible, shared by places of one kind."""
     ends: list[int] = []
     held: list[set[str]] = []
     columns: dict[Block, int] = {}

@@ -40,10 +40,7 @@ class ReplayStep:
 
 @dataclass(frozen=True)
 class ReplayRun:
-    """A walk on one operand, exactly: the steps and layers before each stage, and the contents of the blocks at each stage.
-
-    The last blocks are the temporaries.
-    """
+    """A walk on one operand, exactly: steps, and layers before and contents of blocks (temporaries last) at each stage."""
 
     blocks: tuple[Block, ...]
     steps: tuple[tuple[ReplayStep, ...], ...]

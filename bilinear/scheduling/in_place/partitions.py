@@ -112,10 +112,7 @@ def _proved(number: int, least: int) -> str:
 
 @dataclass(frozen=True)
 class StageEffort:
-    """How long to search: greedy walks evaluate the `candidates`, beams of this `width` the best `finalists`.
-
-    A `deadline`, a value of `time.monotonic`, ends it early.
-    """
+    """How long to search: walks of the `candidates`, beams of a `width` for the `finalists`, until a monotonic `deadline`."""
 
     candidates: int
     finalists: int = 4
@@ -261,10 +258,7 @@ class StageSearch:
         return first + [p for p in more if p is not None]
 
     def _neighbour(self, order: Partition) -> Partition:
-        """A neighbour with the same number of stages.
-
-        Two stages exchanged, one stage moved, two products exchanged, or one product moved.
-        """
+        """A neighbour with as many stages: two stages or two products exchanged, or one stage or one product moved."""
         groups = list(order)
         if len(groups) < 2:
             return order
@@ -317,10 +311,7 @@ class StageSearch:
 
 
 def _mixed(candidates: tuple[WalkedPartition, WalkedPartition]) -> WalkedPartition:
-    """Combine two candidates of one order.
-
-    The better walk for each operand, or the better candidate if they lend blocks of C differently.
-    """
+    """Combine two candidates of one order: for each operand the better walk, or the better one if C is lent differently."""
     one, other = candidates
     if one.lent != other.lent:
         return min(candidates, key=lambda c: c.cost)
