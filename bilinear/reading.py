@@ -25,8 +25,7 @@ SIGNS: dict[int, str] = {
 indices, and the letters of formulas.
 """
 
-_inputs: dict[tuple[int, int], str] | None = None
-"""What the running command has read, by device and inode; None outside a command."""
+_inputs: dict[tuple[int, int], str] | None = None  # What the command has read, by device and inode, or None.
 
 
 class TooLargeError(OSError):

@@ -154,8 +154,7 @@ def _denominator(table: tuple[Form, ...]) -> int:
 
 
 EXACT = 2**53  # float64 holds all integers up to this one.
-FEW_TERMS = 200_000
-"""Fewer products of coefficients than this are added up one by one, in a few hundredths of a second."""
+FEW_TERMS = 200_000  # Fewer products of coefficients are added one by one, in a few hundredths of a second.
 WORTH = 500  # So many multiplications of a matrix product take as long as adding one product by itself.
 MOST_MULTIPLICATIONS = 2 * 10**10  # The most multiplications in all matrix products; they take a few seconds.
 MOST_ENTRIES = 2**25  # The most entries of both matrices, 256 MiB.

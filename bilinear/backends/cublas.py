@@ -153,8 +153,7 @@ def _bound(gemm: Gemm, dtype: Dtype, device: int, lt: Launch | None) -> Multiply
     return multiply
 
 
-CAPTURED_WORKSPACE = 2**25
-"""The bytes of workspace that cuBLAS gets in a graph: what NVIDIA recommends for Hopper, and what cuBLAS allocates for itself there."""
+CAPTURED_WORKSPACE = 2**25  # Bytes of workspace of cuBLAS in a graph, as NVIDIA recommends for Hopper.
 _INT, _POINTER = ctypes.c_int, ctypes.c_void_p
 _OPERANDS = (_POINTER, _INT) * 2
 _C_INTERFACE = {

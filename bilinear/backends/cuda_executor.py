@@ -29,8 +29,7 @@ Strides = tuple[int, ...]
 Loaded = tuple[Launch, Function, Values]
 
 SCAN_BLOCKS, MOST_MIRRORING = 1024, 2**16  # Blocks of threads that read a matrix; that copy a triangle.
-OPERAND_BASES = (0, 1, 2, 5, 6, 7)
-"""The bases of A, B, C and their imaginary parts; 3 is the workspace, 4 what is given."""
+OPERAND_BASES = (0, 1, 2, 5, 6, 7)  # Of A, B, C and their imaginary parts; 3: workspace, 4: what is given.
 MOST_BOUND = 256  # The most placements that are kept bound to layouts; the oldest is dropped.
 
 

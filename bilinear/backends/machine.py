@@ -61,8 +61,7 @@ def reported_sheet() -> DataSheet | None:
     )
 
 
-ARCHITECTURE = "BILINEAR_ARCHITECTURE"
-"""The variable that names an architecture, such as compute_80, to run the kernels of other chips."""
+ARCHITECTURE = "BILINEAR_ARCHITECTURE"  # Names an architecture whose kernels shall run, such as compute_80.
 
 
 def target_here(device: int | None = None) -> CudaTarget:

@@ -25,8 +25,7 @@ from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductS
 
 Step = Callable[[], None]
 
-LINEAR_TILE = 1 << 14
-"""Elements of a block that one addition takes: few enough for the second-level cache, enough to hide the overhead of Python."""
+LINEAR_TILE = 1 << 14  # Elements that one addition takes: few for the cache, enough to hide Python.
 LINEAR_BUFFER = 1 << 22  # Bytes of a worker for the values of a tile: enough for 32 in double precision.
 PRODUCT_BUFFER = 1 << 23  # Bytes of a product that are held before they are added to their targets.
 MOST_HELD = workers.MOST_WORKERS * LINEAR_BUFFER + 4 * PRODUCT_BUFFER

@@ -26,8 +26,7 @@ AHEAD_MS = 20.0  # Shorter calls are timed after an untimed call of the same kin
 LONG_MS = 500.0  # Longer calls settle by themselves.
 MOST_SETTLING = 2000
 FIRST_HOLD, LONGEST_HOLD = 1.0, 64.0  # Milliseconds for which the device is held while calls are queued.
-CYCLES_PER_MS = 2_500_000
-"""The cycles of a clock faster than any device's, so the device is held for at least the requested time."""
+CYCLES_PER_MS = 2_500_000  # Of a clock faster than any device's: a device is held as long as asked, at least.
 BRIEF_MS = 0.5  # Calls that are queued to be timed.
 SETTLE_MS = 120.0  # For so long a call runs before it is timed under the power that long work has.
 MOST_MEMORY = 0.85  # The part of the free memory that a product may take.

@@ -191,8 +191,7 @@ def _ended(text: str) -> str:
 
 
 Svg = Annotated[Path | None, output_option("--svg", help="Also write every figure of that page to this folder, as SVG files.")]
-EPOCH = "SOURCE_DATE_EPOCH"
-"""The environment variable with the date for written files, in seconds since 1970 (https://reproducible-builds.org)."""
+EPOCH = "SOURCE_DATE_EPOCH"  # The variable with the date of written files, seconds since 1970.
 
 
 def require_pages(html: Path | None, svg: Path | None, *others: Path | None, unread: Iterable[str | Path] = ()) -> None:

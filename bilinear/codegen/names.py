@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-REMAINDER = "remainder"
-"""The prefix of the kernels that multiply strips. A schedule's kernels have its stem as prefix, which always ends with the levels."""
+REMAINDER = "remainder"  # Prefixes kernels of strips; a schedule's stem ends with the levels.
 MOST_LETTERS = 220  # Longer names are cut, because a file's name has at most 255 bytes.
 _PLAIN = re.compile(rf"[A-Za-z_][A-Za-z0-9_-]{{0,{MOST_LETTERS - 1}}}")
 _KEPT = 100

@@ -35,8 +35,7 @@ P = TypeVar("P")
 CLASSICAL = "2d"
 KINDS = "iufc"  # NumPy's letters of the element types that are multiplied.
 TIMEOUT = 20.0  # Seconds.
-BITS = 3
-"""Leading bits of the workspace that is given to `auto`: what is free changes a little from call to call, and the plan shall not."""
+BITS = 3  # Leading bits of the workspace of `auto`: what is free changes between calls, plans shall not.
 
 
 @dataclass(frozen=True)

@@ -98,10 +98,8 @@ HALVES = {name: element for name, element in ELEMENTS.items() if element.wider i
 """The 16-bit types that a call multiplies on a GPU: kernels form sums of blocks, the library multiplies (docs/how-to/half.md)."""
 
 COMPLEX = {"complex128": FLOAT64, "complex64": FLOAT32}  # The complex types of a call, with their parts'.
-MULTIPLIED = IN_ARRAYS | COMPLEX
-"""The types that a call multiplies by schedules on every kind of array, each with the real type of its products."""
-COMPILED = ChainMap(COMPLEX, ELEMENTS)
-"""The types that programs of kernels are compiled for, each with the real type of its kernels."""
+MULTIPLIED = IN_ARRAYS | COMPLEX  # What a call multiplies by schedules on all arrays, with its real type.
+COMPILED = ChainMap(COMPLEX, ELEMENTS)  # What programs are compiled for, with their kernels' real types.
 
 
 @dataclass(frozen=True)

@@ -68,8 +68,7 @@ class Part:
     targets: tuple[Port, ...]
     additions: int
     evaluation: Evaluation
-    kept: tuple[str, ...]
-    """For each target, the factor of its old value before the form is added: 0, 1 or beta."""
+    kept: tuple[str, ...]  # For each target, the factor of its old value before the form comes: 0, 1, beta.
 
 
 def indices(*names: str) -> tuple[Argument, ...]:

@@ -39,8 +39,7 @@ def _scaled(coefficient: Coefficient, name: str) -> str:
 Kind = TypeVar("Kind")
 
 ALPHA, BETA = generator("alpha"), generator("beta")
-IMAGINARY = {"A": "Ai", "B": "Bi", "C": "Ci"}
-"""The spaces of the imaginary parts of complex operands; A, B and C then hold the real parts."""
+IMAGINARY = {"A": "Ai", "B": "Bi", "C": "Ci"}  # Of complex operands; A, B and C then hold the real parts.
 
 
 class Block(NamedTuple):

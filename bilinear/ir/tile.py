@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 from bilinear.ir.element import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Element
 
-MOST_SHARED_BYTES = 227 * 1024
-"""Dynamic shared memory that a block of threads can have on sm_90; the blocks of a multiprocessor share 1 KiB more."""
+MOST_SHARED_BYTES = 227 * 1024  # Of a block on sm_90; a multiprocessor's share 1 KiB more.
 USUAL, LARGE, SMALL = "usual", "large", "small"  # Sizes of tiles: every unit has one of each.
 
 
@@ -231,8 +230,7 @@ DIGIT_TILES = {tile.name: tile for tile in (DigitTile("pairs"),)}
 """The tiles of products of float16 digits, by name, if the expansion cuts them."""
 LOADING_TILES = {tile.name: tile for tile in (LoadingTile("pairs_on_load"),)}
 """The tiles of products of float16 digits, by name, if the product kernel cuts them."""
-FLOAT_TILES: dict[str, DigitTile] = DIGIT_TILES | LOADING_TILES
-"""All tiles of products of float16 digits, by name."""
+FLOAT_TILES: dict[str, DigitTile] = DIGIT_TILES | LOADING_TILES  # All tiles of float16 digits, by name.
 
 
 PANEL, DIGIT_SLICE, RESIDUE_SLICE = 128, 64, 128

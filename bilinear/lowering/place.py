@@ -131,8 +131,7 @@ def _rounded(value: int, step: int) -> int:
 
 SMALLEST_BLOCK = 1024  # `levels="auto"` splits while blocks are so large: below, a level costs more.
 SECTOR = 32  # Bytes of a memory sector; rows of blocks in a workspace start at one if they are whole ones.
-PEELED_FROM = 4096
-"""From this extent on, more rows or columns are peeled off to get whole sectors; below it, the strips cost what they save."""
+PEELED_FROM = 4096  # From here on, more is peeled off to get whole sectors; below, strips cost that much.
 LEAST_SECTORS = 16  # Narrower blocks are not cut to whole sectors: strips would be a large part of them.
 
 

@@ -61,8 +61,7 @@ That is at most (1 + SUMMED)^t.
 """
 PLACED = np.dtype(FLOAT16.name)  # What placements are made for, whichever 16-bit type there is.
 COMPUTE_32F = 68  # `CUBLAS_COMPUTE_32F`, in which sums are float32.
-WHOLE_REDUCTIONS = 16
-"""`CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION`: parts of sums are added up in float32, too, and not in 16 bits."""
+WHOLE_REDUCTIONS = 16  # `CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION`: parts add up in float32, too.
 
 
 @dataclass

@@ -32,8 +32,7 @@ class ProductWay(NamedTuple):
 
 
 _NOTHING = ProductWay(0)
-Ways = Callable[[int, int, int], Iterator[ProductWay]]
-"""From m, k and n to the ways of a product, the cheapest first."""
+Ways = Callable[[int, int, int], Iterator[ProductWay]]  # From m, k, n to its products' ways, cheapest first.
 
 
 @dataclass(frozen=True)

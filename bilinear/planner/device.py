@@ -267,8 +267,7 @@ class Device:
     elements: tuple[tuple[str, ElementRates], ...]  # By the name of the element type.
     policy: Policy = USUAL_POLICY
     library_rules: LibraryRules = USUAL_RULES
-    thin: tuple[tuple[str, ThinRates], ...] = ()
-    """By the name of the element type; thin products of others are left to the library."""
+    thin: tuple[tuple[str, ThinRates], ...] = ()  # By element type; other thin products are the library's.
     digits: tuple[tuple[str, DigitRates], ...] = ()
     """By what numbers are cut into: `pairs` of float32, `residues of float32`, `residues of float64`."""
     by_warps: tuple[tuple[str, DigitRates], ...] = ()

@@ -82,8 +82,7 @@ def _cells(row: Entries, width: int) -> tuple[GridCell, ...]:
 
 MOST_CELLS = 4000  # A larger table is drawn as a picture without numbers.
 MOST_ENTRIES = 300_000  # The most coefficients of a picture; each takes some 7 bytes.
-MOST_LABELLED = 110
-"""The most columns with names next to them on a page; with more, a reader zooms in to see names."""
+MOST_LABELLED = 110  # The most columns with names beside them on a page; with more a reader zooms in.
 GAP = 2  # Empty columns between two tables.
 LABEL = 5  # The width of a name next to the picture, in cells.
 CELL = 10  # The units of a cell in the paths of a picture.
@@ -222,8 +221,7 @@ MOST_PRODUCTS = 64
 MOST_EDGES = 900
 MOST_DEPTH = 4
 BEND = 0.45  # How far an edge leaves its nodes horizontally, as a part of its width.
-PARTS = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74)
-"""Where the label of an edge may stand, in the order of preference."""
+PARTS = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74)  # Where an edge's label may stand, by preference.
 MOST_LABELS = 48
 """With more labels, edges would hide each other; then the chart, or its coefficients, are left out. Deeper sums are multiplied out."""
 

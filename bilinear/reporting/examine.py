@@ -27,8 +27,7 @@ from bilinear.verify.symbolic_run import TOO_LARGE
 
 AnyReport = Report | DigitReport | ComplexReport | GramReport
 """What a proof leads to: each has a text and is written as JSON, Markdown and HTML."""
-DTYPES = tuple(IN_ARRAYS)
-"""The element types of programs by default; errors are reported for them and for the types of programs."""
+DTYPES = tuple(IN_ARRAYS)  # The element types of programs by default; errors are reported for them, too.
 INNER = 4096  # The inner extent for which errors are reported.
 LEVELS = 3  # Errors are reported for this many levels, and for those requested.
 MANY_PRODUCTS, MORE_PRODUCTS = 100, 400

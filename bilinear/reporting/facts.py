@@ -228,8 +228,7 @@ def _basis_lines(scheme: Scheme, tables: ExpandedTables) -> Iterable[str]:
 
 Content = dict[str, Coefficient]  # Coefficients by the name of a product, or of an original block.
 MOST_PRODUCTS = 200  # Schedules with more products have no texts.
-MOST_TERMS = 12
-"""The proof writes out sums of up to this many original blocks; this module writes longer ones."""
+MOST_TERMS = 12  # Sums of so many original blocks are written out in the proof; longer ones here.
 
 
 def product_sums(schedule: AnySchedule, names: Sequence[Sequence[str]], implied: bool) -> list[dict[str, str]]:

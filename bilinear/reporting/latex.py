@@ -13,8 +13,7 @@ from bilinear.ir.scheme import Scheme
 from bilinear.reporting.facts import stage_moves
 from bilinear.visible import visible
 
-WIDEST = 90
-"""The longest equation, in letters of the language, without a column as wide as the text, in which lines are broken."""
+WIDEST = 90  # The longest equation, in letters of the language, whose column is not as wide as the text.
 TALLEST = 40  # A table of more rows may go on on further pages (longtable).
 GROUPS = ("Changes of basis", "Sums of blocks of $A$", "Sums of blocks of $B$", "Products", "Sums of products", "Blocks of $C$")
 _TOKEN = re.compile(

@@ -245,10 +245,8 @@ def _marks(product: StageProduct, plan: _RowPlan) -> tuple[Mark, ...]:
     return (*operands, *(Mark(plan.row_of[block].y, "−" if c.startswith("-") else "+") for block, c in product.targets))
 
 
-MOST_TEXT = 120_000
-"""The most characters of steps and contents on a page; a longer schedule is listed without contents, and cannot be played."""
-MOST_LISTED = 400_000
-"""The most characters of steps listed without contents; of a longer schedule the first steps of each stage are."""
+MOST_TEXT = 120_000  # The most characters of steps and contents on a page; what is longer is not played.
+MOST_LISTED = 400_000  # The most characters of steps without contents; of more, each stage's first ones.
 FIRST = 12
 ACROSS = 8  # The most temporaries side by side.
 

@@ -26,8 +26,7 @@ if TYPE_CHECKING:  # `bilinear.plan` needs none of what an executor imports
     from bilinear.backends.executor import Executor
 
 MOST_WORK = 100_000  # Steps that NumPy may take to decide whether two views share memory.
-Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
-"""What `casting=` takes, as in NumPy."""
+Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]  # `casting=`, as in NumPy.
 UNFIT = "workspace must be a writable, contiguous, one-dimensional array of the operands' kind"
 
 

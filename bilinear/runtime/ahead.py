@@ -31,8 +31,7 @@ from bilinear.planner.problem import Problem
 from bilinear.runtime.auto import plan
 from bilinear.runtime.recipe import chosen_recipe, fitted_placement
 
-MOST_BEGUN = 1024
-"""The most plans whose builds are remembered; the oldest is forgotten, and what it built is found in the cache."""
+MOST_BEGUN = 1024  # The most plans whose builds are remembered; what a forgotten one built is cached.
 _begun: dict[tuple[Plan, CudaTarget], Event] = {}
 _lock = Lock()
 

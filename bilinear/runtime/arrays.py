@@ -184,8 +184,7 @@ NUMPY = Kind(np, False, _giver(None))
 _NO_STREAM = nullcontext()
 
 
-ONLY_AS_ARRAYS = {"bool", "uint16", "uint32", "uint64"}
-"""The types that NumPy multiplies and PyTorch does not."""
+ONLY_AS_ARRAYS = {"bool", "uint16", "uint32", "uint64"}  # What NumPy multiplies and PyTorch does not.
 TYPES = {"float32", "float64", "complex64", "complex128", "int8", "int16", "int32", "int64", "uint8"} | ONLY_AS_ARRAYS
 """The types that are multiplied as arrays; PyTorch multiplies its other types by itself."""
 

@@ -15,8 +15,7 @@ _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?([KMGT])(|B|iB)", re.ASCII)
 """A size with its unit: `2G` and `2GiB` are 2 * 1024^3 bytes, `2GB` are 2 * 1000^3."""
 
 
-Workspace: TypeAlias = int | str | AnyArray | None
-"""What `workspace=` takes: the most bytes, a size, or a buffer."""
+Workspace: TypeAlias = int | str | AnyArray | None  # `workspace=`: the most bytes, a size, or a buffer.
 
 
 def budget_and_buffer(workspace: Workspace) -> tuple[int | None, Array]:

@@ -39,14 +39,12 @@ from bilinear.runtime.repeat import repeated
 from bilinear.runtime.run import within_limits
 from bilinear.verify.bilinear_map import prove_map
 
-ROWS = 256
-"""Rows that are added at once, which is the height of the buffer for scaled values and for triangles."""
+ROWS = 256  # Rows that are added at once: the height of buffers for scaled values and triangles.
 
 
 AT_ONCE = 1024
 """The rows of a block of 16-bit matrices, of which the library multiplies all in one call: fewer are slower, of more half is not needed."""
-WIDE = 1024
-"""If no number of levels is given, another level is taken as long as its blocks are at least this wide."""
+WIDE = 1024  # Without a number of levels another one is taken while its blocks are so wide.
 
 
 class Parts(NamedTuple):

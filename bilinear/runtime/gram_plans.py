@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 TILE = {False: 256, True: 1024}
 """Rows of a block that is computed aside, because only one triangle of it is wanted, on processors and on a GPU."""
-TOGETHER = 1024
-"""With a named algorithm, rows are halved at least once, and until at most so many stay together."""
+TOGETHER = 1024  # With a named algorithm rows are halved once at least, down to so many.
 
 
 def plan_for_call(options: Options, on_gpu: bool, one_triangle: bool, x: Array) -> GramPlan:

@@ -15,8 +15,7 @@ from bilinear.runtime.arrays import multiplies_itself
 if TYPE_CHECKING:  # a plan needs none of what options import
     from bilinear.runtime.options import Options
 
-LESS = "use fewer levels, algorithm='auto', or msmes"
-"""The hint where a schedule needs more workspace than is allowed."""
+LESS = "use fewer levels, algorithm='auto', or msmes"  # Where a schedule needs too much workspace.
 
 
 class Layouts(NamedTuple):

@@ -123,8 +123,7 @@ def warn_unused(name: str, reason: str) -> None:
     warnings.warn(f"{name} is not used: {reason}; the library multiplies (schedules run on {RUN_ON})", stacklevel=levels)
 
 
-LEAST_EXTENT = 256
-"""On processors `auto` weighs nothing below this extent: a product there takes less time than a choice is worth."""
+LEAST_EXTENT = 256  # On processors `auto` weighs nothing below: a product is faster than a choice.
 
 
 class MatmulOptions(TypedDict, total=False):

@@ -20,10 +20,8 @@ from bilinear.ir.projection_kernel import CHUNK, COLUMNS
 
 UNIT = 2.0**-53  # The unit roundoff of float64, in which everything here is computed.
 TINY = 2.0**-1022  # What underflow changes in one operation, at most.
-PIECE_BITS, PIECES = 12, 2
-"""Vectors that are not small integers are cut into this many pieces, of this many bits each, and a rest."""
-PANEL_BYTES = {False: 2**20, True: 2**26}
-"""How much of a matrix is converted at once, on a CPU (within its cache) and on a GPU."""
+PIECE_BITS, PIECES = 12, 2  # Vectors of other than small integers are cut into so many pieces, and a rest.
+PANEL_BYTES = {False: 2**20, True: 2**26}  # How much of a matrix is converted at once, on a CPU and a GPU.
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,7 @@ from bilinear.runtime.options import Options
 from bilinear.runtime.repeat import Key, LibraryRepeat, keep_repeat
 from bilinear.runtime.run import require_out, run_direct_plan
 
-KEPT = ("float64", "float32", "float16", "complex128", "complex64")
-"""The types whose products have the same bits in NumPy."""
+KEPT = ("float64", "float32", "float16", "complex128", "complex64")  # Whose products have the same bits.
 
 
 def by_same_bits(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, out: Array) -> Array | None:

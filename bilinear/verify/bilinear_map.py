@@ -15,9 +15,7 @@ from bilinear.verify.facts import Equation, told
 
 MOST_TERMS = 1_000_000  # The most products of three coefficients that a proof adds up; these maps are small.
 MOST_ELEMENTS = 4096  # The most elements of an algebra that are tried one by one.
-
-Computed = dict[tuple[int, int], Coefficient]
-"""An output as computed: the coefficient of each pair of values, without zeros."""
+Computed = dict[tuple[int, int], Coefficient]  # An output: each pair of values' coefficient, without zeros.
 
 
 @dataclass(frozen=True)

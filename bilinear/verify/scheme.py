@@ -28,8 +28,7 @@ from bilinear.verify.composed import is_product_of, require_expandable
 from bilinear.verify.facts import Equation, told
 from bilinear.verify.rings import RingFacts, facts_of
 
-MOST_TERMS = 5_000_000
-"""The most products of three coefficients that a proof adds up one by one; that takes about a second."""
+MOST_TERMS = 5_000_000  # The most products of three coefficients that a proof adds up one by one: a second.
 
 
 @dataclass(frozen=True)

@@ -298,18 +298,15 @@ def _read(scheme: Scheme, axis: int, written: tuple[Form, ...], reduced: dict[in
 
 
 MOST_EDITS = 3
-MOST_CANDIDATES = 20_000_000
-"""The most combinations of edits of signs, operands and dropped terms tried for one number of edits: about half a second."""
+MOST_CANDIDATES = 20_000_000  # The most combinations of a number of edits: about half a second.
 MOST_OF_ALL = 6_000_000  # The same for combinations of all edits.
-MOST_VALUES = 5_000_000
-"""The most values of blocks, named sums and products, for all combinations of edits of one table."""
+MOST_VALUES = 5_000_000  # The most values of blocks, sums and products for all edits of a table together.
 MOST_LISTED = 40_000  # The most single edits of a scheme that are listed.
 MOST_PROVED = 60  # The most candidates that are proved; any others are only counted.
 CLOSE = ("sign", "operand", "drop")  # The kinds of edits to combine if all kinds would take too long.
 MOST_EQUATIONS = 100_000  # With more Brent equations of right-hand side 1 (m * k * n), no repair is searched.
 MOST_IN_DOUBT = 200  # The most rows and columns in which one edit may stand, where not every one is tried.
-POINTS = 48
-"""The points at which an edit over Z/p is tried; over Z/2 a wrong one passes all with probability at most (7/8)**48. Then it is proved."""
+POINTS = 48  # Where an edit over Z/p is tried; over Z/2 a wrong one passes with at most (7/8)**48.
 MOST_PROOFS = 800  # The most proofs when single edits are tried by proof.
 MOST_TERMS = 1_500_000  # The most products of three coefficients when single edits are tried by proof.
 

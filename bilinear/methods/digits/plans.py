@@ -32,8 +32,7 @@ from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import portfolio
 from bilinear.planner.ways import kept_by_names
 
-CUTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
-"""Numbers of blocks of rows, and of columns, in which C may be computed to save workspace."""
+CUTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)  # Numbers of blocks of rows, and of columns, to save workspace.
 USUAL_RESIDUES, LONGEST = {"float32": "residues7", "float64": "residues14"}, 2**28
 """The fewest that keep it, for sums of at most so many terms, so that a plan without an accuracy needs no bounds."""
 LEAST_SHARE = 0.6  # Levels inside of residues save no more than to this share of their time.
