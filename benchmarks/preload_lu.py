@@ -11,10 +11,8 @@ from typing import Any
 
 BLOCK, WIDTH = 1024, 32
 """The columns whose exchanges run together in all others; the columns of a panel in registers, as preload_lu.cu has it."""
-SOLVED = 256
-"""The rows that trsm solves at once; more are halved."""
-THREADS = 512
-"""As preload_lu.cu has it."""
+SOLVED = 256  # The rows that trsm solves at once; more are halved.
+THREADS = 512  # As preload_lu.cu has it.
 
 
 class Factors:

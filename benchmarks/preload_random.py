@@ -25,8 +25,7 @@ HALVES = {"float16": 2, "bfloat16": 14}
 KINDS = {"gemm": 8, "typed": 2, "batched": 3, "lt": 3, "syrk": 5, "half": 4, "graph": 2}
 """How often a kind of call comes."""
 LARGEST = {"large": 3000, "small": 900}
-PEDANTIC = 2
-"""Of cublasMath_t."""
+PEDANTIC = 2  # Of cublasMath_t.
 
 
 class Case(NamedTuple):

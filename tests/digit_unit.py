@@ -177,8 +177,7 @@ def slow_units(device: Device) -> Device:
     return replace(device, policy=policy, elements=tuple((name, slow(own)) for name, own in device.elements))
 
 
-LARGEST_EXPONENT = 126
-"""A scale of floating-point digits is at most 2^126."""
+LARGEST_EXPONENT = 126  # A scale of floating-point digits is at most 2^126.
 
 
 def line_exponent(largest: float, representation: Representation, headroom: int = 0) -> int:

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-MOST_MEMORY = 2**30
-"""Bytes of address space on top of what importing everything takes."""
+MOST_MEMORY = 2**30  # Bytes of address space on top of what importing everything takes.
 MOST_SECONDS = 30
 """Ten times the usual time on a quiet core, to allow for slow or shared machines: the test detects growth, not speed."""
 

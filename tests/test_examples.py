@@ -19,8 +19,7 @@ import bilinear
 CHECKOUT = Path(__file__).parents[1]
 EXAMPLES = sorted((CHECKOUT / "examples").glob("*.py"))
 ALONE = "run_without_bilinear.py"
-CHECKER = "check_certificate.py"
-"""A whole program, tested in tests/reporting/test_certificate.py."""
+CHECKER = "check_certificate.py"  # A whole program, tested in tests/reporting/test_certificate.py.
 MOST_LINES = 78
 
 

@@ -30,8 +30,7 @@ from bilinear.source import Source
 from bilinear.verify.scheme import prove_scheme
 
 STRASSEN, WINOGRAD, LADERMAN, HOPCROFT_KERR = (load(name).scheme for name in ("strassen", "winograd", "laderman", "hopcroft_kerr"))
-RECTANGULAR = direct_sum(WINOGRAD, classical(2, 2, 1), "n")
-"""<2,2,3;11>, with shared sums."""
+RECTANGULAR = direct_sum(WINOGRAD, classical(2, 2, 1), "n")  # <2,2,3;11>, with shared sums.
 
 
 def scheme(text: str) -> Scheme:

@@ -95,8 +95,7 @@ def data(kind: str, m: int, k: int, n: int) -> tuple[Reals, Reals]:
 
 
 KINDS = ("normal", "positive", "nine decades", "thirty decades", "cancelling", "subnormal", "largest", "zeros", "lone")
-SCALED_ONLY = {"subnormal", "largest"}
-"""Without scales, numbers near the ends of the range are no digits."""
+SCALED_ONLY = {"subnormal", "largest"}  # Without scales, numbers near the ends of the range are no digits.
 
 
 def allowed(scheme: DigitScheme, how: Summation, a: Reals, b: Reals, size: Reals, headroom: int = 0) -> Reals:

@@ -24,10 +24,8 @@ from bilinear.analysis.traffic import (
     traffic_order,
 )
 
-Place = tuple[str, int, int]
-"""An element: its matrix, row and column."""
-Cell = tuple[int, int, int]
-"""i, j and l of one multiplication, C[i, j] += A[i, l] B[l, j]."""
+Place = tuple[str, int, int]  # An element: its matrix, row and column.
+Cell = tuple[int, int, int]  # i, j and l of one multiplication, C[i, j] += A[i, l] B[l, j].
 
 
 def ranges(extent: int, size: int) -> Iterator[range]:

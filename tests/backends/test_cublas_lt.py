@@ -37,8 +37,7 @@ from bilinear.planner.problem import Problem
 from bilinear.runtime import auto, devices_here, repeat
 
 RULES = LibraryRules()
-REFUSED = 15
-"""`CUBLAS_STATUS_NOT_SUPPORTED`."""
+REFUSED = 15  # `CUBLAS_STATUS_NOT_SUPPORTED`.
 KERNEL = b"kernel"
 TYPES: dict[str, tuple[Any, ...]] = {
     "MatmulDesc": (ctypes.c_int, ctypes.c_int),

@@ -60,8 +60,7 @@ class EmulatedExecutor:
     order: Order = "ascending"
     seed: int = 0
     name: str = "emulated"
-    element: Element | None = None
-    """What the arrays hold; by default what their dtype says."""
+    element: Element | None = None  # What the arrays hold; by default what their dtype says.
 
     def allocate(self, elements: int, dtype: Any) -> Matrix:
         size = np.dtype(dtype).itemsize

@@ -10,8 +10,7 @@ import numpy as np
 
 from bilinear.discovery.walker import RANK, Walker, classical_masks, ternary_walker
 
-BLOCKS = 12
-"""Blocks of a matrix, at most, in these tests."""
+BLOCKS = 12  # Blocks of a matrix, at most, in these tests.
 
 Vector = tuple[int, ...]
 Product = tuple[Vector, Vector, Vector]

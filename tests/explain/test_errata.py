@@ -150,8 +150,7 @@ def test_the_repaired_schedule_is_proved_and_computes_the_product(by: str) -> No
     assert isinstance(schedule, Schedule) and computes(schedule)
 
 
-LARGE = ("dps_444", "moosbauer_poole_555")
-"""Schemes in equations with some 180 named sums."""
+LARGE = ("dps_444", "moosbauer_poole_555")  # Schemes in equations with some 180 named sums.
 
 
 def scheme_of(text: str) -> Scheme:

@@ -22,8 +22,7 @@ from bilinear.planner.problem import SHORT
 
 H200 = load_device("h200")
 US = {"cublas": 50.0, "cublaslt": 40.0, "thin": 30.0}
-FREE = 6400
-"""Bytes of the pretended device, of which a quarter is for each matrix."""
+FREE = 6400  # Bytes of the pretended device, of which a quarter is for each matrix.
 
 
 class Desk:

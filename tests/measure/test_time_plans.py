@@ -69,8 +69,7 @@ class Table(GpuStand):
     few: dict[Way, float]
     final: dict[Way, float] = field(default_factory=dict)
     wrong: Way | None = None
-    too_large: Way | None = None
-    """What finds memory for a multiply, and none for a check."""
+    too_large: Way | None = None  # What finds memory for a multiply, and none for a check.
     seconds: float = 0.0
     multiprocessor: Multiprocessor = field(default_factory=Multiprocessor)
     clock: list[float] = field(default_factory=lambda: [0.0])

@@ -16,8 +16,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 BESIDE = Path(sys.executable).parent
 MPIRUN = which("mpirun", path=f"{BESIDE}{os.pathsep}{os.environ.get('PATH', '')}")
-PATIENCE = 600
-"""Seconds: a busy machine is slow, a program that hangs never ends."""
+PATIENCE = 600  # Seconds: a busy machine is slow, a program that hangs never ends.
 
 needs_mpi = pytest.mark.skipif(MPIRUN is None or find_spec("mpi4py") is None, reason="no MPI here: scripts/test-distributed has one")
 needs_torch = pytest.mark.skipif(

@@ -15,8 +15,7 @@ from bilinear.distributed.rank import Post, Steps, Ticket, Wait, steps_of
 from bilinear.distributed.rank_plan import RankPlan
 
 Matrix = NDArray[np.generic]
-Message = tuple[int, int, Matrix]
-"""The other rank, the tag, and the array."""
+Message = tuple[int, int, Matrix]  # The other rank, the tag, and the array.
 
 
 @dataclass

@@ -38,8 +38,7 @@ from bilinear.reporting.plans import pareto_table, plan_table
 from bilinear.runtime.recipe import chosen_recipe, fitted_placement
 
 DESCRIBED = load_device("h200")
-H200 = replace(DESCRIBED, digits=())
-"""Most tests are about schedules beside the library's multiply."""
+H200 = replace(DESCRIBED, digits=())  # Most tests are about schedules beside the library's multiply.
 POLICY = H200.policy
 LARGE = Problem(16384, 16384, 16384)
 

@@ -24,8 +24,7 @@ from bilinear.planner.scheduled import Scheduled
 from bilinear.planner.ways import OF_PARTS, Way, lowered
 
 DESCRIBED = load_device("h200")
-H200 = replace(DESCRIBED, digits=())
-"""Most tests are about schedules beside the library's multiply."""
+H200 = replace(DESCRIBED, digits=())  # Most tests are about schedules beside the library's multiply.
 LARGE = Problem(8192, 8192, 8192, "complex128")
 
 

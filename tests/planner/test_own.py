@@ -28,8 +28,7 @@ from bilinear.planner.ways import Way, algorithm_named, forget_names
 from bilinear.reading import MOST_BYTES
 from bilinear.resources import algorithms_folder, own_folder
 
-PROBLEM = Problem(8192, 8192, 8192, "float64")
-"""Large enough for two levels of any small scheme."""
+PROBLEM = Problem(8192, 8192, 8192, "float64")  # Large enough for two levels of any small scheme.
 
 
 @pytest.fixture(autouse=True)

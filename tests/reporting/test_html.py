@@ -27,8 +27,7 @@ from bilinear.reporting.play import Timeline, timeline
 from bilinear.reporting.report import Report
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
-EMPTY = {"path", "rect", "circle", "line", "input"}
-"""Elements without content, which end in themselves."""
+EMPTY = {"path", "rect", "circle", "line", "input"}  # Elements without content, which end in themselves.
 
 
 class Page(HTMLParser):

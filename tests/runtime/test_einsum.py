@@ -20,8 +20,7 @@ from bilinear.runtime.arrays import _pool
 
 Case = tuple[str, list[tuple[int, ...]]]
 EXTENTS = {"a": 2, "b": 3, "c": 4, "d": 1, "e": 0, "f": 2}
-SPREAD = (3, 2)
-"""The extents that an ellipsis stands for."""
+SPREAD = (3, 2)  # The extents that an ellipsis stands for.
 
 
 @st.composite

@@ -28,8 +28,7 @@ from bilinear.lowering.prepare import prepare
 
 Step = Callable[[], None]
 Change = Callable[[int, Stage, Step], Step]
-SHAPE = (19, 21, 23)
-"""Every extent is odd, so three strips run before the stages."""
+SHAPE = (19, 21, 23)  # Every extent is odd, so three strips run before the stages.
 
 
 def stages_of(name: str, levels: int, inputs: str) -> tuple[Stage, ...]:

@@ -54,8 +54,7 @@ MIXED = [
     (("winograd_in_place", "winograd"), "restore"),
     (("laderman", "winograd"), "preserve"),
 ]
-WIDE = ("float32", "float64")
-"""Types that hold the integers of these tests, and their sums."""
+WIDE = ("float32", "float64")  # Types that hold the integers of these tests, and their sums.
 SHAPES = [(256, 256, 256), (1000, 333, 517), (129, 2050, 67), (5, 4000, 3), (1, 1, 1)]
 
 

@@ -19,8 +19,7 @@ from bilinear.planner.plan import LIBRARIES, LIBRARY, Candidate, Plan
 from bilinear.planner.problem import Problem
 
 pytestmark = pytest.mark.gpu
-SHAPE = 513, 200, 511
-"""Short sums of unaligned rows: the rules choose cublasLt for floats and for doubles."""
+SHAPE = 513, 200, 511  # Short sums of unaligned rows: the rules choose cublasLt for floats and for doubles.
 
 
 def of_library(name: str, dtype: str, shape: tuple[int, int, int] = SHAPE) -> Plan:

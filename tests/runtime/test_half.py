@@ -28,8 +28,7 @@ from bilinear.runtime.arrays import kind_of
 from bilinear.runtime.options import Options
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
-WHOLE = 16
-"""The mode of cuBLAS in which parts of sums are added up in float32."""
+WHOLE = 16  # The mode of cuBLAS in which parts of sums are added up in float32.
 
 
 def bits(x: Any, element: Element) -> Any:

@@ -19,8 +19,7 @@ from bilinear.runtime import options
 from bilinear.runtime.options import algorithm_as_it_is
 
 BROKEN = "broken\n"
-TWICE = "scheme mine <1,1,1;1>\n  M1: 2 | 1/2 | 1\n"
-"""A valid scheme; its name distinguishes it from others."""
+TWICE = "scheme mine <1,1,1;1>\n  M1: 2 | 1/2 | 1\n"  # A valid scheme; its name distinguishes it from others.
 
 
 @pytest.fixture(autouse=True)

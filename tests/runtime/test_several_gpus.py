@@ -10,8 +10,7 @@ import pytest
 import bilinear
 
 pytestmark = pytest.mark.gpu
-SMALL = "6MiB"
-"""So little memory that matrices of a thousand rows are cut in many blocks."""
+SMALL = "6MiB"  # So little memory that matrices of a thousand rows are cut in many blocks.
 
 
 def integers(*shape: int, dtype: str = "float32", seed: int = 0) -> Any:

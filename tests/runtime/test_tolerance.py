@@ -28,8 +28,7 @@ from bilinear.source import Source
 
 MSMES = load("msmes")
 U = {np.float32: 2.0**-24, np.float64: 2.0**-53}
-EDGE = 12
-"""Elements along a finest block."""
+EDGE = 12  # Elements along a finest block.
 
 
 @lru_cache(maxsize=8)

@@ -195,8 +195,7 @@ def test_a_workspace_within_out_is_refused_though_the_result_is_computed_aside()
         bilinear.matmul(a, b, out, beta=1, algorithm="winograd", levels=1, workspace=memory)
 
 
-SMALL_CHANGE = 400_000
-"""Bytes for Python's own objects: views, slices, closures."""
+SMALL_CHANGE = 400_000  # Bytes for Python's own objects: views, slices, closures.
 
 
 def peak(call: Callable[[], object]) -> int:

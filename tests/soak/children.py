@@ -29,10 +29,8 @@ from bilinear.discovery.walker import SearchTask
 from bilinear.driver import verify as prove
 from bilinear.errors import BilinearError
 
-MOST_SECONDS = 30.0
-"""How long a child may take that was not killed."""
-FAILED = 99
-"""The exit code of a child whose work raised something."""
+MOST_SECONDS = 30.0  # How long a child may take that was not killed.
+FAILED = 99  # The exit code of a child whose work raised something.
 
 
 @dataclass(frozen=True)

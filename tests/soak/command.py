@@ -20,10 +20,8 @@ from soak.case import PASSED, REFUSED, Case, Finding
 
 from bilinear import cli
 
-MOST_SECONDS = 30.0
-"""Processor time of one answer."""
-MOST_MEMORY = 2**31
-"""Bytes of address space on top of what the process holds."""
+MOST_SECONDS = 30.0  # Processor time of one answer.
+MOST_MEMORY = 2**31  # Bytes of address space on top of what the process holds.
 TOLD = re.compile(r"^(?:(?P<file>[^\n]+?):(?P<line>\d+):(?P<column>\d+): )?error\[(?P<code>E\d{3})\]: (?P<message>.*)$", re.MULTILINE)
 HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Characters that steer a terminal, turn the direction of writing or break a line, but newlines and tabs."""

@@ -20,10 +20,8 @@ from soak.processes import MARK, kill_marked
 from soak.worker import FINDING
 
 TESTS = Path(__file__).resolve().parents[1]
-MOST_TEXT = 4000
-"""Characters of what a worker that died has printed."""
-MOST_REMEMBERED = 50
-"""Cases that a worker ran before a finding, which may be what brought it about."""
+MOST_TEXT = 4000  # Characters of what a worker that died has printed.
+MOST_REMEMBERED = 50  # Cases that a worker ran before a finding, which may be what brought it about.
 
 
 @dataclass(frozen=True)

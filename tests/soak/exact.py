@@ -12,11 +12,9 @@ from bilinear.ir.digits import DigitScheme
 from bilinear.ir.number import Symbolic
 from bilinear.ir.scheme import Scheme
 
-Entry = tuple[int, int, Fraction]
-"""Column, power of the ring's generator, and a rational factor."""
+Entry = tuple[int, int, Fraction]  # Column, power of the ring's generator, and a rational factor.
 Rows = Sequence[Sequence[Entry]]
-WRONG = 0
-"""The order of an error that does not vanish with lambda."""
+WRONG = 0  # The order of an error that does not vanish with lambda.
 
 
 def entries(table: Iterable[Iterable[tuple[int, Any]]]) -> list[list[Entry]]:

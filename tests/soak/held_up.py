@@ -5,8 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-MOST_TIMES = 30
-"""How many times its limit a process may take on a busy machine."""
+MOST_TIMES = 30  # How many times its limit a process may take on a busy machine.
 
 
 def held_up(pid: int) -> float:

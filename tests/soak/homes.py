@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 from soak.layouts import Array, Laid, placed
 
-HOME = "SOAK_HOME"
-"""The variable that says where: `numpy`, the default, `gpu` or `pretended`."""
+HOME = "SOAK_HOME"  # The variable that says where: `numpy`, the default, `gpu` or `pretended`.
 
 CALLS = ("bits", "chains", "checked", "gram", "modulus", "parts", "prepared", "products", "same_bits", "sums")
 """The kinds of calls, whose arrays may lie in any home: modules with an `act` for a `Scene`."""
-MOST_SECONDS = 300
-"""How long a call may take whose kernels were never compiled."""
+MOST_SECONDS = 300  # How long a call may take whose kernels were never compiled.
 
 
 class Numpy:

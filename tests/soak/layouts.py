@@ -10,8 +10,7 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-GUARD = 24
-"""Elements of the buffer before the first one and behind the last one of the array."""
+GUARD = 24  # Elements of the buffer before the first one and behind the last one of the array.
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from bilinear.ir.schedule import AnySchedule, LinearStage, Schedule
 
 PRIME = 2**61 - 1281
 """A prime modulo which 2, 3 and 5 have roots; it is 3 modulo 4, which makes them easy to find."""
-SIZE = 2
-"""Blocks of 2 x 2 do not commute."""
+SIZE = 2  # Blocks of 2 x 2 do not commute.
 Matrix = list[list[int]]
 State = dict[str, Matrix]
 ADDS, SETS, STARTS, SCALES = "adds", "sets", "starts", "scales"

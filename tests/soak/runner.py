@@ -29,8 +29,7 @@ from bilinear.reporting.table import aligned
 KINDS = "soak.kinds"
 MOST_SECONDS = 60.0
 """How long a case may take, where its kind does not say otherwise in a `MOST_SECONDS` of its own."""
-MOST_LIKE_IT = 10
-"""Findings of one kind that begin with the same line and are told by their names alone."""
+MOST_LIKE_IT = 10  # Findings of one kind that begin with the same line and are told by their names alone.
 HEADER = ("kind", "cases", "passed", "refused", "findings", "seconds", "slowest case", "")
 
 Progress = Callable[["Soak"], None]

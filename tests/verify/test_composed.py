@@ -35,8 +35,7 @@ CASES = [
     ("restore", "hopcroft_kerr_in_place", "msmes"),
     ("consume", "winograd_in_place", "winograd_in_place"),
 ]
-MUTANTS, FEW = 60, 6
-"""Mutants of a case, and of one with a root, where the algebra takes a second for each."""
+MUTANTS, FEW = 60, 6  # Mutants of a case, and of one with a root, where the algebra takes a second for each.
 
 
 OTHER = """

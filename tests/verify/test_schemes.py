@@ -193,8 +193,7 @@ def test_a_search_for_failures_ends_early_where_there_are_very_many() -> None:
         proof.require()
 
 
-MOST_POSITIONS = 2500
-"""Larger published schemes have too many positions for a test."""
+MOST_POSITIONS = 2500  # Larger published schemes have too many positions for a test.
 
 
 def positions(scheme: Scheme) -> int:

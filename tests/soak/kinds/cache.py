@@ -25,8 +25,7 @@ from bilinear.planner.kept_plans import keep_plan, kept_plan, kept_plan_at
 from bilinear.planner.plan import Plan
 
 MOST_SECONDS = 240.0
-SECONDS = 60.0
-"""How long a process may take that finds damage: a build from nothing takes a fraction of it."""
+SECONDS = 60.0  # How long a process may take that finds damage: a build from nothing takes a fraction of it.
 ALGORITHMS = {"classical": ("sm_90",), "strassen": ("compute_90",), "split_k": ("sm_80", "compute_80")}
 """What is built, and for which architectures."""
 DRIVER = 13000

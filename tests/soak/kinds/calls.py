@@ -48,10 +48,8 @@ REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
     *(({"alpha": value}, "E528") for value in (1j, "2", 10**400, np.ones(2))),
 )
 """Options that no product of float64 has, and the codes by which they are refused."""
-GROWTH = 1e4
-"""More than any sum that the drawn algorithms form grows over its largest entry."""
-HALF_ULPS = 4
-"""Roundings of a result on its way into an `out` of another type, of alpha and of beta."""
+GROWTH = 1e4  # More than any sum that the drawn algorithms form grows over its largest entry.
+HALF_ULPS = 4  # Roundings of a result on its way into an `out` of another type, of alpha and of beta.
 
 
 def run(case: Case) -> str:

@@ -21,10 +21,8 @@ from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Plan
 from bilinear.runtime import devices_here
 
-MOST_SECONDS = 300
-"""A case whose kernels were never compiled compiles them."""
-CASES_A_PROGRAM = 24
-"""Neighbouring seeds that draw from one program, so that most of them compile nothing."""
+MOST_SECONDS = 300  # A case whose kernels were never compiled compiles them.
+CASES_A_PROGRAM = 24  # Neighbouring seeds that draw from one program, so that most of them compile nothing.
 H200 = load_device("h200")
 __all__ = ["run", "skip_reason"]
 PRODUCTS = {

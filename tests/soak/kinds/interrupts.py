@@ -17,10 +17,8 @@ from soak.whole_files import check_nothing_left
 import bilinear
 
 MOST_SECONDS = 90.0
-LONGEST = 1.5
-"""Seconds after which the first signal comes at the latest."""
-REST = 0.05
-"""Seconds in which a worker that writes after the end would be seen."""
+LONGEST = 1.5  # Seconds after which the first signal comes at the latest.
+REST = 0.05  # Seconds in which a worker that writes after the end would be seen.
 MULTIPLIES = (
     *(("strassen", 1, "preserve"), ("winograd", 2, "preserve"), ("winograd_depth_first", 1, "preserve"), ("laderman", 1, "preserve")),
     *(("msmes", 1, "restore"), ("msmes", 2, "restore"), ("winograd_in_place", 1, "restore"), ("hopcroft_kerr_in_place", 1, "restore")),

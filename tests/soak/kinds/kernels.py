@@ -27,10 +27,8 @@ from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
 from bilinear.source import Source
 
-MOST_SECONDS = 300
-"""A case whose kernels were never compiled compiles them."""
-CASES_A_PROGRAM = 64
-"""Neighbouring seeds that draw from one program, so that most of them compile nothing."""
+MOST_SECONDS = 300  # A case whose kernels were never compiled compiles them.
+CASES_A_PROGRAM = 64  # Neighbouring seeds that draw from one program, so that most of them compile nothing.
 RUNS = 4
 ALGORITHMS = (
     *(("msmes", "restore", 1), ("msmes", "restore", 2), ("msmes", "consume", 1), ("strassen", "preserve", 1), ("strassen", "preserve", 2)),

@@ -20,8 +20,7 @@ from bilinear.passes.order_products import mark_first_writes
 from bilinear.source import Source
 
 PICK = re.compile(r"hint: pick one: (\S+x\.bl:[\w-]+)")
-MOST_PRODUCTS = 400
-"""Of a scheme that is multiplied out."""
+MOST_PRODUCTS = 400  # Of a scheme that is multiplied out.
 
 
 def run(case: Case) -> str:

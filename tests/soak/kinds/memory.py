@@ -18,8 +18,7 @@ MULTIPLIES = (
     *(("msmes", 1, "restore"), ("msmes", 2, "restore"), ("winograd_in_place", 1, "restore"), ("msmes", 1, "consume")),
     *(("auto", 0, "preserve"), ("classical", 1, "preserve")),
 )
-RAN, SHORT, WRONG = 0, 4, 5
-"""How the child of a multiply ends."""
+RAN, SHORT, WRONG = 0, 4, 5  # How the child of a multiply ends.
 
 
 def run(case: Case) -> str:

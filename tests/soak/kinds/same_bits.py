@@ -14,8 +14,7 @@ import bilinear
 from bilinear.analysis.digit_bounds import largest_scaled
 from bilinear.methods.digits.choice import same_bits_residues
 
-MOST_ROWS, MOST_TERMS = 6, 50
-"""Python's integers take their time."""
+MOST_ROWS, MOST_TERMS = 6, 50  # Python's integers take their time.
 
 
 def act(scene: Scene) -> str:
