@@ -15,7 +15,7 @@ TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.g
 WITH_OPTIONS = [name for name, text in TEXTS.items() if ("ArgumentParser(" in text and name != "common") or "parser_of(__doc__)" in text]
 ON_GPU = [name for name in WITH_OPTIONS if " need_gpu()" in TEXTS[name] and name not in ("gram", "many_gpus")]
 """Without options: `gram` and `many_gpus` have more to say first."""
-WORDS = {"modes": ["--measure"], "largest": ["--measure"], "library_points": ["-o", "never.xz"]}
+WORDS = {"modes": ["--measure"], "largest": ["--measure"], "library_points": ["-o", "never.xz"], "preload_random": ["1"]}
 PROGRAM = """
 import contextlib, importlib, io, json, sys
 sys.modules |= dict.fromkeys(("cupy", "torch", "mpi4py"))
