@@ -26,7 +26,7 @@ PACKAGE = Path(__file__).parents[1] / "bilinear"
 PROVING = tuple(f"bilinear.{room}" for room in ("algebra", "analysis", "frontend", "ir", "lowering", "passes", "verify"))
 """Rooms whose results are truths; what is planned or measured beside replaced parts, tests forget themselves."""
 
-settings.register_profile("slow", deadline=None, derandomize=True)
+settings.register_profile("slow", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("quick", settings.get_profile("slow"), max_examples=15)
 settings.load_profile("quick")
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def test_the_import_is_light(statement: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", bilinear.__all__)
+@pytest.mark.parametrize("first", [name for name in bilinear.__all__ if find_spec(f"bilinear.{name}")] + ["load", "matmul"])
 def test_public_names_stay_what_they_are_whichever_is_used_first(first: str) -> None:
     """Importing a module of the package sets an attribute of that name on the package, which must not hide a public function."""
     names = [first, *bilinear.__all__]

@@ -40,7 +40,7 @@ def test_the_examples_of_a_page_run(
 def test_many_pages_have_examples() -> None:
     """Those that `scripts/test-wheel --tasks` works through are among them."""
     tasks = (ROOT / "scripts" / "test-wheel").read_text().partition("tasks='")[2].partition("'")[0].split()
-    assert len(tasks) >= 10 and {ROOT / "docs" / f"{name}.md" for name in tasks} <= set(WITH_LISTINGS)
+    assert len(tasks) >= 6 and {ROOT / "docs" / f"{name}.md" for name in tasks} <= set(WITH_LISTINGS)
 
 
 @pytest.mark.parametrize("shown", ["mine: proved\n...\n  additions 17 ...\n", "mine: proved\n"])

@@ -95,7 +95,7 @@ def checked(folder: Path, *words: str, refuses: str = "", kernels: str = "kernel
 
 @needs_emulator
 @needs_compilers
-@pytest.mark.sample(1, slow=9)
+@pytest.mark.sample(1, slow=4)
 @pytest.mark.parametrize(("algorithm", "levels", "inputs"), SHIPPED)
 def test_a_library_multiplies_every_shape_as_the_classical_product(
     algorithm: str, levels: int, inputs: str, tmp_path: Path, driver: Path

@@ -190,7 +190,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> str:
     return NEW.name
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(2, slow=8)
 @needs_emulator
 @pytest.mark.parametrize(("shape", "orders"), [((29, 19, 23), "CCC"), ((24, 48, 72), "CCC"), ((48, 24, 40), "FSF"), ((67, 65, 70), "SFC")])
 @pytest.mark.parametrize("tile", ["usual", "doubles-usual"])
@@ -301,12 +301,11 @@ def test_the_scan_reads_what_is_stored(value: float) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
-@pytest.mark.parametrize(
-    ("element", "tile"), [(STORED, "usual"), (STORED, "doubles-usual"), (FLOAT16, "usual"), (BFLOAT16, "usual")], ids=str
-)
-def test_kernels_are_built(element: Element, tile: str) -> None:
+@pytest.mark.parametrize("tile", ["usual", "doubles-usual"])
+def test_kernels_are_built(tile: str) -> None:
+    """Those of float16 and bfloat16 are among those of `test_sources`."""
     schedule = prepare(load("strassen").scheme, None, 1, "preserve").schedule
-    for own in build_program(schedule, element, [CudaTarget("sm_80"), CudaTarget("sm_90")], tile).kernels:
+    for own in build_program(schedule, STORED, [CudaTarget("sm_80")], tile).kernels:
         assert all(built.image.startswith(b"\x7fELF") for built in own.images)
 
 

@@ -78,7 +78,7 @@ def multiply(name: str, inputs: str, levels: int, shape: tuple[int, int, int], d
         np.testing.assert_array_equal(b, whole[1])
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(4, slow=10)
 @pytest.mark.parametrize(("name", "inputs", "levels", "dtype"), CASES)
 def test_odd_rectangles(name: str, inputs: str, levels: int, dtype: str) -> None:
     multiply(name, inputs, levels, (29, 19, 23), dtype)
@@ -100,7 +100,7 @@ def test_several_tiles_in_every_order_of_threads(name: str, inputs: str, dtype: 
     multiply(name, inputs, 1, (271, 45, 263), dtype, order=order)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(2, slow=8)
 @pytest.mark.parametrize("shape", [(276, 90, 528), (271, 45, 263)])
 @pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
 def test_every_tile(dtype: str, tile: str, shape: tuple[int, int, int]) -> None:
@@ -108,7 +108,7 @@ def test_every_tile(dtype: str, tile: str, shape: tuple[int, int, int]) -> None:
     multiply("strassen", "preserve", 1, shape, dtype, tile=tile)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(2, slow=8)
 @pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
 @pytest.mark.parametrize(("name", "inputs", "levels"), [("msmes", "restore", 1), ("winograd_in_place", "consume", 2)])
 def test_products_of_a_stage_at_once(name: str, inputs: str, levels: int, dtype: str, tile: str) -> None:
@@ -187,7 +187,7 @@ def test_sums_of_floats_on_the_matrix_units_are_rounded_once(tile: str) -> None:
     assert (abs(c - exact) <= np.spacing(abs(c)) * 0.5001).all()
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(5, slow=12)
 @pytest.mark.parametrize("at", ["start", "end"])
 @pytest.mark.parametrize("late", range(4))
 @pytest.mark.parametrize("tile", IN_DOUBLES)

@@ -64,7 +64,7 @@ def multiply(name: str, levels: int, mode: str, shape: tuple[int, int, int], dty
     np.testing.assert_array_equal(b, whole[1])
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(3, slow=8)
 @needs_emulator
 @pytest.mark.parametrize("mode", CUT)
 @pytest.mark.parametrize(("name", "levels"), FIRST_IS_QUICK)
@@ -80,7 +80,7 @@ def test_whole_lanes_in_several_tiles(mode: str, dtype: str) -> None:
     multiply("strassen", 1, mode, (144, 48, 272), dtype, beta=0)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(2, slow=8)
 @needs_emulator
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("orders", ["FCF", "SFC"])
@@ -89,7 +89,7 @@ def test_other_orders_of_memory_and_of_threads(mode: str, orders: str, order: Or
     multiply("winograd", 1, mode, (70, 37, 41), "float32", orders=orders, order=order)
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0, slow=4)
 @needs_nvrtc
 @pytest.mark.parametrize("mode", CUT)
 @pytest.mark.parametrize(("name", "levels"), [("strassen", 2), ("laderman", 1)])

@@ -75,20 +75,22 @@ def test_sources_are_deterministic_and_stand_alone() -> None:
 @pytest.mark.slow
 @needs_nvrtc
 @pytest.mark.parametrize(("name", "inputs", "levels"), BUILT)
-def test_every_kernel_is_built_for_every_architecture(name: str, inputs: str, levels: int) -> None:
+def test_every_kernel_is_built(name: str, inputs: str, levels: int) -> None:
+    """Those of one level of msmes for every architecture: what is asked of one is in the templates, not in the schedule."""
     loaded = load(name)
     schedule = prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule
+    architectures = ARCHITECTURES if (name, levels) == ("msmes", 1) else ("sm_90",)
     for dtype in ELEMENTS:
-        program = build_program(schedule, ELEMENTS[dtype], targets_of(ARCHITECTURES))
+        program = build_program(schedule, ELEMENTS[dtype], targets_of(architectures))
         for own in program.kernels:
-            assert [built.target.kind for built in own.images] == ["cubin" if a.startswith("sm") else "ptx" for a in ARCHITECTURES]
+            assert [built.target.kind for built in own.images] == ["cubin" if a.startswith("sm") else "ptx" for a in architectures]
             for built in own.images:
                 assert built.image.startswith(b"\x7fELF" if built.target.kind == "cubin" else b"//")
                 for used in built.resources:
                     assert used.spill_stores + used.spill_loads <= 512, f"{used.name} spills"  # a destination's addresses, after the loop
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, slow=7)
 @needs_nvrtc
 @pytest.mark.parametrize(("dtype", "tile"), [(dtype, tile) for dtype in TILES for tile in TILES[dtype]])
 def test_every_tile_stays_in_registers(dtype: str, tile: str) -> None:

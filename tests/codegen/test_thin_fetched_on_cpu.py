@@ -150,7 +150,7 @@ def between(x: Any, by_rows: bool, gap: int) -> Any:
     return np.lib.stride_tricks.as_strided(lines, (count, length + gap), lines.strides)[:, length:]
 
 
-@pytest.mark.sample(1, slow=20)
+@pytest.mark.sample(1, slow=6)
 @pytest.mark.parametrize("tile", SHAPES, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("orders", ORDERS)
 def test_products_are_exact_in_every_order_of_copies_and_threads(tile: Fetched, orders: str) -> None:
@@ -159,14 +159,14 @@ def test_products_are_exact_in_every_order_of_copies_and_threads(tile: Fetched, 
             assert is_exact(tile, orders, shape, order), (shape, order)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(2, slow=10)
 @pytest.mark.parametrize("tile", [tile for tile in SHAPES if isinstance(tile, ThinBulkMmaTile)], ids=lambda tile: tile.name)
 @pytest.mark.parametrize("orders", range(8))
 def test_every_layout_is_exact(tile: ThinBulkMmaTile, orders: int) -> None:
     assert_exact(tile, "float64", orders)
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0, slow=10)
 @pytest.mark.parametrize("orders", ORDERS)
 @pytest.mark.parametrize("name", [name for name, tile in THIN_TILES["float64"].items() if isinstance(tile, ThinBulkMmaTile)])
 def test_every_shipped_tile_is_exact(name: str, orders: str) -> None:
@@ -284,7 +284,7 @@ SPILLS = {ThinTriplesTile: 400, ThinBulkMmaTile: 104}
 SHIPPED = [tile for tiles in THIN_TILES.values() for tile in tiles.values() if isinstance(tile, Fetched)]
 
 
-@pytest.mark.sample(1, slow=30)
+@pytest.mark.sample(1, slow=10)
 @pytest.mark.parametrize("is_even", [True, False])
 @pytest.mark.parametrize("orders", ["CCC", "FFF"])
 @pytest.mark.parametrize("tile", SHIPPED, ids=lambda tile: tile.name)

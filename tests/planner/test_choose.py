@@ -259,6 +259,7 @@ def test_a_table_tells_what_all_parts_do_to_the_inputs() -> None:
     assert re.search(rf"{re.escape(found.name)} +restore +borrow ", table)
 
 
+@pytest.mark.slow
 def test_an_accuracy_is_kept_by_the_bound() -> None:
     explained = make_plan(replace(LARGE, inputs="restore"), H200, explain=True)
     bounds = {c.name: c.error for c in explained.candidates}
@@ -267,6 +268,9 @@ def test_an_accuracy_is_kept_by_the_bound() -> None:
     stricter = make_plan(replace(LARGE, inputs="restore", accuracy=best * 0.99), H200)
     assert stricter.chosen.error is not None and stricter.chosen.error < best
     assert any(c.why.startswith("its error bound") for c in stricter.candidates)
+
+
+def test_an_accuracy_that_nothing_keeps_is_refused() -> None:
     with pytest.raises(BilinearError, match=r"E519.*its error bound 3e-08 is above 1e-30"):
         make_plan(replace(LARGE, accuracy=1e-30), H200)
 

@@ -30,7 +30,7 @@ def plan_of(m: int, k: int, n: int, products: str, levels: tuple[str, ...] = (),
     return replace(found, candidates=(replace(found.chosen, choice=choice), *found.candidates[1:]))
 
 
-@pytest.mark.sample(2, slow=20)
+@pytest.mark.sample(2, slow=8)
 @pytest.mark.parametrize("runs", ["reference", "text"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("products", ["residues14", "residues7", "residues17", "residues9"])

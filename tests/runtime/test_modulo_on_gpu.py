@@ -49,7 +49,7 @@ def test_in_place(gpu: Gpu, algorithm: str, inputs: Any, levels: int, p: int) ->
     assert gpu.library == 0 and any(name.endswith(f"mod{p}") for name, _ in gpu.launches)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, slow=5)
 @pytest.mark.parametrize("p", [257, 65521, 2**31 - 1, 2**61 - 1])
 @pytest.mark.parametrize("out_dtype", [None, "int64", "uint64"])
 def test_fractions_where_residues_hold_none(gpu: Gpu, p: int, out_dtype: str | None) -> None:

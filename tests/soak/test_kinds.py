@@ -48,29 +48,6 @@ from bilinear.runtime.check import Checked
 from bilinear.verify import schedule as proofs
 from bilinear.verify.scheme import SchemeProof
 
-SEEDS: dict[str, Iterable[int]] = {
-    "bits": range(20),
-    "certificates": range(12),
-    "chains": range(60),
-    "checked": range(20),
-    "digits": range(8),
-    "folders": range(6),
-    "formats": range(20),
-    "gram": range(60),
-    "kernels": range(3),
-    "language": range(12),
-    "maps": range(6),
-    "modulus": range(40),
-    "own": range(2),
-    "parts": range(20),
-    "places": range(6),
-    "plans": range(20),
-    "prepared": range(40),
-    "products": range(60),
-    "schedules": range(12),
-    "sums": range(60),
-}
-
 
 def run(kind: str, seed: int, folder: Path) -> str:
     """What a case ends as; the test is skipped where its kind cannot run."""
@@ -95,9 +72,9 @@ def found(kind: str, seeds: Iterable[int], folder: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", SEEDS)
-def test_cases_end_well(kind: str, tmp_path: Path) -> None:
-    assert {run(kind, seed, tmp_path) for seed in SEEDS[kind]} <= {PASSED, REFUSED}
+def test_what_is_added_ends_well(tmp_path: Path) -> None:
+    """Many cases of the other kinds are what `scripts/test --slow` asks of the soak itself."""
+    assert {run("own", seed, tmp_path) for seed in range(2)} <= {PASSED, REFUSED}
 
 
 @pytest.mark.parametrize("kind", ["certificates", "formats", "language"])
