@@ -218,7 +218,7 @@ def whole_gate_agrees(scheme: Scheme, chosen: Iterable[Mutation]) -> int:
     return count
 
 
-LONG = "walk_444_mod2 dps_444 smirnov_336 moosbauer_poole_555 perminov_435 alphaevolve_444 perminov_5_5_12".split()
+LONG = ["walk_444_mod2", "dps_444", "smirnov_336", "moosbauer_poole_555", "perminov_435", "alphaevolve_444", "perminov_5_5_12"]
 NAMES = [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in sorted(set(shipped()) - {"classical"})]
 
 
