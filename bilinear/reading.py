@@ -102,10 +102,7 @@ def read_input(path: str | Path, most: int = MOST_BYTES) -> bytes:
 
 
 def text_of(data: bytes, errors: str = "strict") -> str:
-    """The text of a file: UTF-8, without the byte order mark that Windows editors write, and with `\\n` at the end of every line.
-
-    Raises `UnicodeDecodeError`, unless `errors` says otherwise.
-    """
+    """The text of a file: UTF-8, no byte order mark, lines that end with a newline. Raises `UnicodeDecodeError` unless told."""
     return data.decode("utf-8-sig", errors).replace("\r\n", "\n").replace("\r", "\n")
 
 

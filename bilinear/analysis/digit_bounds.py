@@ -160,10 +160,7 @@ def block_variance(block: Scheme, levels: int, leaf: float, unit_roundoff: float
 
 
 def roundings(block: Scheme) -> float:
-    """The roundings that the sums of a level add to the variance of an error, in units of those of one sum.
-
-    On average a partial sum in a chain of additions has half of the chain's variance.
-    """
+    """The roundings that a level's sums add to an error's variance, in those of one; partial sums have half a chain's on average."""
     return sum(side.depth / 2 for side in sides(block))
 
 

@@ -37,10 +37,7 @@ class IntegerRange:
     denominator: int
 
     def largest(self, size: int, depth: int, rest: int, alpha: int, beta: int) -> int:
-        """The largest numerator over `denominator` if no element of A, B and C exceeds `size`.
-
-        `depth` is the inner extent of a block; `rest` is the part of K that a plain product computes.
-        """
+        """The largest numerator over `denominator` for elements of at most `size`, blocks `depth` deep, and a plain `rest` of K."""
         products = (depth * self.result + rest) * size * size
         return self.denominator * ((self.left + self.right) * size + max(1, abs(alpha)) * products + abs(beta) * size)
 

@@ -175,10 +175,7 @@ def _run_steps(
 
 
 def allocate_workspace(executor: Executor, placement: Placement, dtype: Dtype) -> Matrix | None:
-    """One buffer for all workspaces of a placement; None if it has none. A `MemoryError` says how many bytes were asked for.
-
-    In a chain only the last placement has a buffer.
-    """
+    """One buffer for all workspaces, of a chain the last one's; None if there are none. A `MemoryError` says how many bytes."""
     placement = placement.chain[-1]
     if not placement.slots:
         return None

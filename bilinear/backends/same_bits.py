@@ -48,10 +48,7 @@ class Slicing:
 
 
 def slicing(limit: float, inner: int) -> Slicing:
-    """The fewest slices for integers of at most `limit` and sums of so many terms.
-
-    A slice is at most 2^(bits - 1): the top one, too, because the lower ones are at most half of its unit.
-    """
+    """The fewest slices for integers of at most `limit` and so many terms: each at most 2^(bits - 1), the top one, too."""
     for count in POINTS:
         bits = next(w for w in range(2, 80) if sum(2.0 ** (w * i + w - 1) for i in range(count)) - 2.0 ** (w * count - w - 1) >= limit)
         largest = limit if count == 1 else 2.0 ** (bits - 1)

@@ -75,10 +75,7 @@ def block_of(schedule: Schedule, spaces: dict[str, Matrix], block: Block) -> Mat
 
 @lru_cache(maxsize=64)
 def _only_sums(schedule: Same[Schedule], of_result: bool | None) -> tuple[Schedule, tuple[int, ...]]:
-    """The linear stages of a schedule, with their numbers; kept, so that its kernels are found again.
-
-    All of their maps, or those whose blocks have the shape of C's, or the others.
-    """
+    """The linear stages of a schedule, numbered and kept: all their maps, those with blocks of C's shape, or the others."""
     whole, found = schedule.what, dict[int, LinearStage]()
     for number, stage in enumerate(whole.stages):
         if isinstance(stage, LinearStage):

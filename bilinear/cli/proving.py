@@ -254,10 +254,7 @@ def _require_options_of_maps(loaded: LoadedDigits | LoadedComplex | LoadedGram, 
 
 
 def _with_theorems(report: Report, loaded: Loaded, levels: int, inputs: str, wanted: bool, check: bool) -> tuple[Report, str]:
-    """The report of a proved algorithm, and the theorems, if they are wanted.
-
-    The report says how the scheme stands among known ones, and who accepted its theorems, now or on record.
-    """
+    """The report of a proved algorithm, with how it stands among known ones and who accepted it; and the theorems, if wanted."""
     from bilinear.reporting.certificate import accepted_by, on_record
     from bilinear.reporting.examine import accepted_on_record, rocq_of
     from bilinear.reporting.shipped import compared, same_as

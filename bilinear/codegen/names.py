@@ -20,8 +20,5 @@ def file_name(name: str) -> str:
 
 
 def stem(schedule: str, levels: int) -> str:
-    """The prefix of a schedule's kernels. An output folder has the kernels of one schedule, and those of the remainder.
-
-    Hyphens, as in `winograd-expand`, are replaced, because C has none in names.
-    """
+    """The prefix of the kernels of a schedule, or of the remainder; hyphens, as in `winograd-expand`, which C lacks, are replaced."""
     return f"{file_name(schedule).replace('-', '_')}_l{levels}"

@@ -95,10 +95,7 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Lifted:
-    """A scheme lifted from Z/2, proved over its ring: Z, Q or Z/2^k.
-
-    It was read from its residues modulo 2^`power`. The linear system has `equations`, `unknowns` and a rank.
-    """
+    """A scheme lifted from Z/2, proved over its ring, from residues modulo 2^`power`; the size and rank of the system."""
 
     scheme: Scheme
     power: int

@@ -84,10 +84,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one rank takes: seconds of sums, of products, and of messages; bytes that it receives.
-
-    Products run in `parts` of the whole, one after another, and messages arrive in the same parts.
-    """
+    """What one rank takes: seconds of sums, products and messages, bytes received; both come in `parts`, one after another."""
 
     sums: float
     products: float
@@ -178,10 +175,7 @@ def _moved(machine: Machine, near: float, received: float, messages: float) -> f
 
 
 def sums(scheme: Scheme, levels: int, extents: tuple[float, float, float]) -> tuple[float, float]:
-    """Elements that all ranks read and write for the sums of A and B, and for those of C.
-
-    A sum reads its terms and writes itself; a block that is used as it is costs nothing.
-    """
+    """Elements that all ranks read and write for sums: of each its terms and itself; a block used as it is costs nothing."""
     before = after = 0.0
     count, (m, k, n) = 1, extents
     for _ in range(levels):

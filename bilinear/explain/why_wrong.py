@@ -167,10 +167,7 @@ class Repair:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Facts about an error, and its repairs: `count` repairs of equally few edits, of which at most three are kept.
-
-    `holds_over` names the rings over which a scheme is right as written.
-    """
+    """Facts about an error, and its repairs: `count` of equally few edits, three kept; the rings it `holds_over` as written."""
 
     subject: str
     groups: tuple[EquationGroup, ...] = ()

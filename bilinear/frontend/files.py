@@ -29,10 +29,7 @@ class ReferredFile(Enum):
 
 
 class Looks:
-    """A record of the paths that reading an algorithm examined, by which a cache can tell whether the algorithm has changed.
-
-    Shipped files do not change and are not checked again.
-    """
+    """A record of the paths that reading an algorithm looked at, to tell whether it has changed; shipped files do not."""
 
     def __init__(self) -> None:
         self._found: dict[str, ReferredFile | bytes] = {}

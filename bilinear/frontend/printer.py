@@ -197,10 +197,7 @@ def _equations(maps: tuple[LinearMap, LinearMap, LinearMap], names: Sequence[str
 def grouped_equations(
     maps: tuple[LinearMap, LinearMap, LinearMap], names: Sequence[str], values: tuple[list[str], ...]
 ) -> tuple[list[str], ...]:
-    """The equations of products with these names, over the named values of A, of B and of C.
-
-    They are grouped: sums of A, sums of B, products, sums of products, and the values of C.
-    """
+    """The equations of products over named values, grouped: sums of A, sums of B, products, sums of products, values of C."""
     u, v, w = maps
     a, b, c = values
     products, free = list(names), set(names)

@@ -199,10 +199,7 @@ Block = tuple[int, ...]  # The row and the column of a block, from 0, or its num
 
 @dataclass(frozen=True)
 class Formulas:
-    """The content of a file of formulas.
-
-    It is `commuting` if a left factor is not over A alone, or a right one not over B; then both are over the blocks of A, then those of B.
-    """
+    """The content of a file of formulas; it is `commuting` if factors mix A and B: both are then over A's blocks and B's."""
 
     maps: Maps
     commuting: bool

@@ -296,10 +296,7 @@ class ThinTile(ThinTileFacts):
         return self.blocks
 
     def shared_elements(self, lanes: int, left_along: bool, right_along: bool, by_rows: bool) -> int:
-        """Elements in shared memory: all slices of both operands, whose lines are padded to avoid bank conflicts.
-
-        An operand lies `along` if its neighbours in memory are terms of one sum.
-        """
+        """Elements in shared memory: all slices, of lines padded against bank conflicts; `along`: neighbours are terms of one sum."""
         padded = lanes if self.m_threads * self.n_threads < 32 else 0
         left = self.m * (self.k + lanes) if left_along else self.k * (self.m + padded * self.m_threads)
         right = self.n * (self.k + lanes) if right_along else self.k * (self.n + padded * self.n_threads)

@@ -60,10 +60,7 @@ H200 = ModeRates(
 
 @dataclass(frozen=True)
 class Steps:
-    """A kernel in the words of equation 4.1: G groups of I items, each of which does C calculations on S elements.
-
-    Items that are not `alike` take paths of their own; then an item is a warp.
-    """
+    """A kernel in the words of equation 4.1: G groups of I items (warps, unless `alike`), each C calculations on S elements."""
 
     groups: int
     items: int

@@ -21,10 +21,7 @@ def one_product_a_stage(schedule: Schedule) -> Schedule:
 
 
 def colour_products(schedule: Schedule) -> Schedule:
-    """The schedule with every product stage split so that no two products of a stage add to one block.
-
-    So every sum in C is added up in one order, and results are reproducible bit for bit.
-    """
+    """The schedule with product stages split so that no two add to one block: sums have one order, results the same bits."""
     stages: list[Stage] = []
     for stage in schedule.stages:
         stages += [ProductStage(products) for products in _colours(stage)] if isinstance(stage, ProductStage) else [stage]

@@ -128,10 +128,7 @@ def growth_of(schemes: Sequence[Scheme]) -> Growth:
 
 @kept_by_names(None)
 def own_records() -> dict[str, OwnRecord]:
-    """What is kept of each algorithm that the user has added, read once a process.
-
-    A record that is damaged, that another version wrote, or whose algorithm has changed, is left out and logged.
-    """
+    """What is kept of the user's algorithms, read once a process; what is damaged, old or changed is left out and logged."""
     folder, found = own_folder(), dict[str, OwnRecord]()
     for path in sorted(path for path in folder.glob("*.bl") if not path.is_dir()) if folder is not None else ():
         try:

@@ -46,10 +46,7 @@ def kept_by_names(size: int | None) -> Callable[[Callable[..., T]], _lru_cache_w
 
 
 def algorithm_named(name: str) -> Loaded:
-    """The algorithm of a level: a shipped one or one of the user's own, read once a process, or a file `FILE.bl`.
-
-    Only names of files depend on the working folder. Raises `BilinearError` (E121).
-    """
+    """The algorithm of a level: shipped, the user's own, or of a file, read once a process. Raises `BilinearError` (E121)."""
     return _files[name][1] if name in _files else _named(name)
 
 

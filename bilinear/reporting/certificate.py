@@ -209,10 +209,7 @@ def same_bits_text(representation: Representation, inners: Iterable[int]) -> str
 
 
 class _RocqWriter:
-    """The views that the template prints, with coefficients as Rocq reads them.
-
-    The ring is the smallest that holds all coefficients: what holds over Z holds over every ring.
-    """
+    """The views that the template prints, with coefficients of the smallest ring that holds all, as Rocq reads them."""
 
     def __init__(self, scheme: Scheme, schedules: Iterable[AnySchedule]) -> None:
         tables = (c for table in scheme.tables for row in table for _, c in row)
@@ -326,10 +323,7 @@ def require_file_name(place: Path) -> None:
 
 
 def accepted_by(text: str) -> str:
-    """Which proof assistant accepted every theorem of a file without axioms, in words.
-
-    Raises `BilinearError` if there is none (E596), and if it does not accept the file, or finds axioms (E597).
-    """
+    """Which proof assistant accepted every theorem without axioms. Raises `BilinearError`: E596 for none, E597 if refused."""
     compiler = shutil.which("coqc")
     if compiler is None:
         hint = "install it (Debian: `apt-get install coq`), or leave --check out and run `coqc` on the file elsewhere"

@@ -205,10 +205,7 @@ def _word(row: Entries, place: dict[int, int]) -> list[float]:
 
 
 def _path(shade: str, places: Iterable[tuple[int, int]]) -> str:
-    """A path with a mark at each place; every step is relative to the end of the mark before.
-
-    A square is a line, for in a printed file a point with square ends leaves no mark.
-    """
+    """A path with a mark at each place, each relative to the last; a square is a line, for printed points leave no mark."""
     ordered = sorted(places, key=lambda place: (place[1], place[0]))
     size = SIZES[shade[1]] if shade[0] == "p" else 0
     x, y = ordered[0]

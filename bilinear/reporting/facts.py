@@ -333,10 +333,7 @@ def _adds(target: Target) -> bool:
 
 @dataclass(frozen=True)
 class SpaceLine:
-    """A, B, C or a workspace, with the names of its blocks, which have the size of operand `shape`'s.
-
-    They stand in rows of `columns` blocks; a temporary is one block, with 0.
-    """
+    """A, B, C or a workspace: its blocks, of the size of operand `shape`'s, in rows of `columns` (0 for a temporary)."""
 
     name: str
     shape: str
@@ -428,10 +425,7 @@ class LoweredFacts:
 def schedule_facts(
     schedule: AnySchedule, proof: ScheduleProof, written: AnySchedule | None = None, written_proof: ScheduleProof | None = None
 ) -> ScheduleFacts:
-    """The facts of a schedule and its proof, which may have failed.
-
-    `written` is the author's schedule, with its proof, if `schedule` was derived from it; its steps and temporaries are reported.
-    """
+    """The facts of a schedule and its proof, failed or not; of one derived from the `written` one, that one's steps."""
     result = str(schedule.result)
     scaled = isinstance(written, ScaledSchedule) and written.name == schedule.name
     header = str(written.result) if scaled and written is not None else ""

@@ -292,10 +292,7 @@ UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("bytes", 1))
 
 @dataclass(frozen=True)
 class Dot:
-    """A candidate: `kind` is chosen, front, able or refused; `title` describes it in full, `lines` in short.
-
-    The lines are anchored at their start or end, so that they stay in the picture.
-    """
+    """A candidate: `kind` is chosen, front, able or refused; `title` is in full, `lines` in short, kept in the picture."""
 
     x: float
     y: float

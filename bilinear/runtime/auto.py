@@ -169,10 +169,7 @@ def dtype_name(dtype: DTypeLike) -> str:
 def plan_for(
     layouts: Layouts, inputs: str, budget: int | None, accumulate: bool = False, accuracy: float | str | None = None
 ) -> Plan | None:
-    """The plan for arrays of these layouts on the current GPU: a timed one, else the model's choice.
-
-    None (the library's multiply) if there is no description of the GPU, or if no plan can run.
-    """
+    """The plan for arrays on the current GPU: timed, else the model's; None (the library) without a description or a plan."""
     a, b, *_ = layouts
     is_planned = a.element is not None or str(a.dtype) in COMPLEX
     if max(layouts.extents) > MOST_EXTENT or layouts.overlaps or not is_planned:

@@ -22,10 +22,7 @@ from bilinear.runtime.recipe import Recipe, fitted_placement
 
 
 class Turns(NamedTuple):
-    """alpha and beta of a call, of which a schedule of real products takes real ones.
-
-    An alpha that is not real multiplies the result afterwards, and a beta that is not real multiplies C before.
-    """
+    """alpha and beta of a call; those that are not real multiply the result afterwards, and C before."""
 
     alpha: Factor
     turned: Factor | None

@@ -181,10 +181,7 @@ def _why_library(options: Options, layouts: Layouts, recipe: Recipe | None, dtyp
 
 
 def placement_as_they_lie(recipe: Recipe, layouts: Layouts, shape: tuple[int, ...], dtype: Dtype) -> Placement | None:
-    """The recipe's placement if the operands can be used where they lie, else None.
-
-    They can if all are matrices of the product's type, `out` suits the recipe, and `out` overlaps no operand.
-    """
+    """The recipe's placement if all are matrices of the product's type, and `out` suits it and overlaps nothing; else None."""
     if layouts.overlaps or not recipe.suits(layouts.out) or 0 in shape or not layouts.are_matrices_of(dtype):
         return None
     writing = recipe.writing

@@ -56,10 +56,7 @@ def read_subscripts(subscripts: str, shapes: Sequence[Shape]) -> Contraction:
 
 
 def extents_of(contraction: Contraction, shapes: Iterable[Shape]) -> dict[str, int]:
-    """The extent of every label; refuses (E731) extents that differ.
-
-    Between operands a 1 fits everything, as in `numpy.einsum`, but not between two dimensions of one operand.
-    """
+    """The extent of every label; refuses (E731) those that differ, but 1 fits everything between operands, as in NumPy."""
     extents: dict[str, int] = {}
     for labels, shape in zip(contraction.operands, shapes, strict=True):
         own: dict[str, int] = {}

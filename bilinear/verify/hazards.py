@@ -36,10 +36,7 @@ def steps_of(stage: Stage) -> Iterator[StageStep]:
 
 
 def needed_after(schedule: AnySchedule) -> tuple[frozenset[Block], ...]:
-    """For each stage, the blocks whose values are needed afterwards: read later, or results (C, and operands to be restored).
-
-    A block that is overwritten before it is read is not needed.
-    """
+    """For each stage the blocks needed afterwards: results, and what is read later, unless it is overwritten before."""
     results = ("C", *schedule.restores)
     needed = frozenset(block for space in schedule.spaces[:3] if space.name in results for block in space.blocks)
     backwards = []

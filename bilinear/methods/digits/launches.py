@@ -83,10 +83,7 @@ RESIDENT = 4  # Blocks of threads on each multiprocessor that compute the comple
 
 @kept_by_names(64)
 def proved_scheme(levels: tuple[str, ...], conjugated: str | None = None, residues: Representation | None = None) -> Products:
-    """The scheme of levels of shipped algorithms, each proved; for complex matrices, some `conjugated`, below three real products.
-
-    With gaussian `residues`, below two products modulo each p.
-    """
+    """The scheme of shipped levels, each proved; for complex matrices below three real products, or two modulo each p."""
     for name in levels:
         proved(algorithm_named(name).scheme)
     if conjugated is None:

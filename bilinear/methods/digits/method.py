@@ -63,10 +63,7 @@ class Lending:
     budget: int = 0
 
     def best(self) -> Candidate | None:
-        """The chain as a candidate; None if no rows can be lent.
-
-        A part takes the rows that cost least time a row. Of all chains that begin with the parts found so, the fastest is taken.
-        """
+        """The chain as a candidate, of all begun by rows of least time the fastest; None if no rows can be lent."""
         if not self.problem.lends:
             return None
         chains: list[tuple[Part, ...]] = []

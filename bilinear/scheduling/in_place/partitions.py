@@ -323,10 +323,7 @@ Shares = tuple[tuple[int, ...], ...]  # For each operand the blocks of C lent to
 
 
 class ScratchSearch(StageSearch):
-    """The search that uses the `blocks` blocks of C as temporaries until a product is written there.
-
-    `fits` says for each operand whether its sums may stand in a block of C.
-    """
+    """The search that lends `blocks` of C until they are written; `fits` says whether an operand's sums may stand there."""
 
     def __init__(
         self, sides: Sequence[OperandSide], outputs: Sequence[frozenset[int]], restores: bool, seed: int, fits: Sequence[bool], blocks: int
@@ -337,10 +334,7 @@ class ScratchSearch(StageSearch):
         self.fewest = max(side.fewest_with(most * fit) for side, fit in zip(sides, fits, strict=True))
 
     def _first_partitions(self, number: int, effort: StageEffort) -> list[Partition]:
-        """Orders filled at random, of these the ones without scratch if there are any, and of these the ones with the fewest stages.
-
-        If an operand is kept there may be none (E559).
-        """
+        """Orders filled at random: those without scratch if any, of these the ones with fewest stages; none may be kept (E559)."""
         found = [] if any(side.kept and not side.spare for side in self.sides) else super()._first_partitions(number, effort)
         for _ in range(5 * number):
             if found and effort.is_over():
