@@ -263,8 +263,7 @@ class LevelAccuracy:
     `growth` is the growth factor to the power of the levels. `deterministic` bounds max|C - A*B| / (max|A| * max|B|) for all data.
     `probabilistic` bounds max|C - A*B| / (rms(A) * rms(B)) with probability `confidence` in the model of `probable_error`, for centred
     data; since rms <= max, it also holds in the units of `deterministic`. For very small K it may be the larger of the two. `drift` bounds,
-    relative to the largest block involved, how much one call changes a block of A or B that it writes and restores; None without restored
-    blocks.
+    relative to the largest block involved, how much one call changes a block of A or B that it writes and restores; None without any.
     """
 
     levels: int

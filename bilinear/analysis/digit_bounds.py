@@ -132,8 +132,7 @@ def block_bound(
 def probable_digits(scheme: DigitScheme, inner: int, summation: Summation | None = None, levels: int = 1) -> float:
     """The probable error by norm of floating-point digits, below `levels` levels of the block scheme above them (if there is one).
 
-    Truncation in the unit shrinks all products by the same part on average. A block scheme does not amplify this part, only the variation
-    around it.
+    Truncation in the unit shrinks all products by the same part on average. Block schemes amplify only the variation around it.
     """
     representation, how = scheme.representation, summation or Summation()
     block, u = scheme.above, FLOAT32.unit_roundoff

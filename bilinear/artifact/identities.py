@@ -4,8 +4,7 @@ Running a text whose elements are numbers modulo p = 2^61 - 1 evaluates exactly 
 and C, alpha and beta. C must be alpha * A * B + beta * C, a polynomial of degree 3. Every element also carries its formal degree, and
 degrees above 3 are refused, so the difference between actual and required result has degree at most 3. If it is not zero, it vanishes at
 independent uniform nonzero residues with probability at most 3 / (p - 1) (DeMillo and Lipton 1978, Zippel 1979, Schwartz 1980). This holds
-for texts whose only branch on data is beta = 0, as in the templates, and treats the generator of the elements, seeded with 128 bits from
-the system, as random.
+for texts whose only branch on data is beta = 0, as in the templates, and for a random generator, seeded with 128 bits from the system.
 """
 
 from __future__ import annotations

@@ -15,8 +15,7 @@ NOT_TRANSPOSED, TRANSPOSED = 0, 1  # `CUBLAS_OP_N` and `CUBLAS_OP_T`.
 class Gemm:
     """The arguments of a BLAS call for a product of m x k by k x n, each operand transposed or not.
 
-    BLAS knows only column-major matrices. If the rows of C are contiguous, the call `swaps`: it multiplies the transposed matrices, B
-    before A.
+    BLAS knows only column-major matrices. If the rows of C are contiguous, the call `swaps`: it multiplies B^T by A^T.
     """
 
     swaps: bool

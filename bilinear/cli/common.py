@@ -176,8 +176,7 @@ ENDED = 128 + SIGTERM  # The exit code of a program that SIGTERM has ended.
 def raises_on_sigterm(end: BaseException) -> Iterator[None]:
     """While the context lasts, the first SIGTERM, which ends the jobs of a cluster, raises this when Python runs again.
 
-    So results are shown and child processes end. A second one ends everything at once. A process that waits for a GPU that never answers
-    needs SIGKILL.
+    So results are shown and child processes end. A second one ends everything at once. One that waits for a dead GPU needs SIGKILL.
     """
 
     def once(*_: object) -> None:

@@ -109,8 +109,7 @@ def tiles(rows: int, columns: int, ranks: int) -> tuple[TileOfC, ...]:
 
     The tiles stand in columns, as in O. Beaumont, V. Boudet, F. Rastello, Y. Robert, *Matrix multiplication on heterogeneous platforms*
     (IEEE Trans. Parallel Distrib. Syst. 12, 2001): with c columns, the ranks are dealt out to them as evenly as possible, and a column is
-    as wide as its share of the ranks. A rank reads its rows of A and its columns of B, so that c is taken for which their sum over all
-    ranks is least.
+    as wide as its share of the ranks. A rank reads its rows of A and its columns of B, so c is that of the least sum over all ranks.
     """
     layouts = []
     for count in range(1, ranks + 1):

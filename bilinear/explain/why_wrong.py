@@ -238,8 +238,7 @@ class Explanation:
 def explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: AnySchedule | None = None) -> RefusedError:
     """The error for a failed proof, with its explanation; `schedule` is the proved schedule, if there was one.
 
-    A wrong scheme gives one diagnostic (E301). A wrong schedule keeps its own, preceded by one that points at the repair (E410) if there is
-    one.
+    A wrong scheme gives one diagnostic (E301). A wrong schedule keeps its own, after one that points at a repair, if any (E410).
     """
     try:
         proof.require()

@@ -35,8 +35,7 @@ _BLOCK = re.compile(r"([ABC])([12])([12])")
 class ForeignSchedule:
     """A schedule written by others; `gaps` lists what its source leaves out, in the order of the lines.
 
-    A value that is missing or overwritten is read from a temporary of its name that nothing writes, so the proof of a schedule with a gap
-    fails.
+    A value that is missing or overwritten is read from a temporary of its name that nothing writes, so that its proof fails.
     """
 
     schedule: ScaledSchedule

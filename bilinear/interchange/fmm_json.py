@@ -3,8 +3,7 @@
 `n` is the list m, k, n and `m` the rank; without them the rows, or the file's name, give them. `u`, `v` and `w` have a row for each
 product, over the blocks of A, those of B, and those of C transposed; `u_sparse`, `v_sparse` and `w_sparse` list the index and the value of
 what is not 0 in such a row. In reduced files rows are lists of {index, value}; `u_fresh`, `v_fresh` and `w_fresh` define temporaries that
-follow the inputs in the numbering, one over those before it; there `w` has a row for each block of C transposed, over products and
-temporaries.
+follow the inputs in the numbering, one over those before it; there `w` has a row for each block of C transposed, over both.
 """
 
 from __future__ import annotations

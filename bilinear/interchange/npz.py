@@ -2,8 +2,7 @@
 
 AlphaTensor's (https://github.com/google-deepmind/alphatensor) hold under the name "m,k,n" three arrays U, V and W: a row is a block, a
 column a product, and the blocks of C are numbered column by column. Numbers are stored as integers or floats; halves and eighths become
-rationals. An archive of three arrays U, V and W, as `np.savez(U=u, V=v, W=w)` writes it, is one scheme; there the blocks of C are numbered
-row by row.
+rationals. An archive of three arrays U, V and W, as `np.savez(U=u, V=v, W=w)` writes it, is one scheme; there C is numbered row by row.
 
 Python's unpickler calls whatever a file names. Here it sees only the opcodes that arrays need, and finds nothing by a name but three
 stand-ins: for the two calls that NumPy writes for an array and its element type, and for bytes that are written as text.

@@ -238,8 +238,7 @@ def read_ternary(path: str | Path) -> Scheme:
     """The scheme in a text file of ternary_flip_graph (https://github.com/dronperminov/ternary_flip_graph): `m k n rank`, then U, V and W.
 
     Each table has a row for each product; line ends mean nothing. The blocks of C are numbered column by column. Raises `BilinearError`:
-    E251 if the file cannot be read, E252 if a word is not a number, E253 if the sizes make no sense, E254 if the number of numbers differs
-    from the sizes.
+    E251 if the file cannot be read, E252 if a word is not a number, E253 if the sizes make no sense, E254 if there are not so many.
     """
     where = Path(path)
     source = read_text(where)

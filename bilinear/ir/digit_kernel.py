@@ -273,8 +273,7 @@ class WarpDigitProductKernel(ByWarps, DigitProductKernel):
 class RecomposeKernel(WithoutShared):
     """C = alpha * (forms of products, without their scales) + beta * C. `targets` has the place of each form's block in C.
 
-    If elements are complex, `parts` says which part each target is, and `held` whether a thread keeps it until it has formed the other
-    part.
+    If elements are complex, `parts` says which part each target is, and `held` whether a thread keeps it for the other part.
     """
 
     name: str

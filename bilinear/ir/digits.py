@@ -34,8 +34,7 @@ class Representation:
 
     `of` is the type that is represented. Floating-point digits are `count` numbers of the type `digit`; `step` is lambda, so digit i weighs
     lambda^i. If they are `shifted`, digit i is stored divided by its weight, so that all digits have the size of the first; otherwise it is
-    stored with its weight. Each digit is the remainder of x after the earlier digits, `rounded` to nearest, ties to even, or truncated
-    towards zero.
+    stored with its weight. Each digit is the remainder of x after the earlier digits, `rounded` to nearest, ties to even, or truncated.
 
     Residues have `moduli` instead, and `digit` is None: x is `rounded` (or truncated) to an integer, and its residues of least size are
     stored in int8. If `scaled`, each row of A and each column of B is multiplied by a power of two before it is cut.

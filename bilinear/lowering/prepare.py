@@ -407,8 +407,7 @@ def _lower_and_prove(levels: Sequence[_Proved], inputs: str, thread: Thread = CU
 def lower_levels(authored: Sequence[Schedule], inputs: str, thread: Thread = CUDA_THREAD, contention: str = COLOURS) -> Schedule:
     """Combine schedules of one level, listed outermost first, into the one that will run; a pass holds as much as a `thread` can.
 
-    The result is not proved yet. If a level that allocates nothing is above one that allocates, its products run one at a time to save
-    memory.
+    The result is not proved yet. If a level that allocates nothing is above one that allocates, its products run one at a time.
     """
     kept = [
         one_product_a_stage(outer) if outer.runs_in_place and not all(inner.runs_in_place for inner in authored[i + 1 :]) else outer

@@ -35,8 +35,7 @@ class ModeRates:
     The first six are those of equation 4.1 of Kasiviswanathan (2013): `groups` blocks of threads at a time (G_prac), `items` threads of a
     block, or `warps` with paths of their own, at a time (I_prac), and the time to start blocks (`group`, L_g), to start threads (`item`,
     L_i), and of a single calculation (`single`, B). `branch` is what one more kernel among those at once takes, `again` the rate in GB/s,
-    by mode, at which blocks are read that were read before, and `warp_tile` the rate in TFLOP/s, by element type, of products that a warp
-    computes alone.
+    by mode, at which blocks are read that were read before, and `warp_tile` the rate in TFLOP/s, by element type, of a warp's own products.
     """
 
     groups: int

@@ -73,9 +73,8 @@ class ChainOrder:
 class ChainPlan:
     """In which order to multiply a chain of matrices extents[i] x extents[i + 1], beside two usual orders.
 
-    `by` is what was minimised: `seconds` as the planner predicts them for the device, or `multiplications` where it has no times.
-    `chosen` takes at most `workspace` bytes, and so do the others if they can. It is None if there is no limit, and what is left on the
-    device suffices.
+    `by` is what was minimised: `seconds` as the planner predicts them for the device, or `multiplications` where it has no times. `chosen`
+    takes at most `workspace` bytes, and so do the others if they can. It is None if there is no limit, and the device has room.
     """
 
     extents: tuple[int, ...]

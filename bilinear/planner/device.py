@@ -72,8 +72,7 @@ class Policy:
 class LibraryRules:
     """For which problems cublasLt is asked before cuBLAS, because its multiply is usually faster. The defaults were fitted to an H200.
 
-    A sum has k terms. C is contiguous along its extent m, and n is the other one. Matrices are even where all rows begin at multiples of
-    16 bytes.
+    A sum has k terms. C is contiguous along its extent m, and n is the other one. Matrices are even if rows begin at multiples of 16 bytes.
 
     - float32: k <= `short_sum`, unless the matrices are even and C has more than `most_even` elements. On an H200 cublasLt takes 6
       microseconds for cuBLAS's 25 at 18153 x 46 x 2.

@@ -86,8 +86,7 @@ def estimate(sheet: DataSheet, measured: Device, known: DataSheet) -> Device:
     """A description by the rates of a measured GPU, scaled by the peaks, the bandwidth and the clock of both data sheets.
 
     Rates of products grow with the peak of their unit, those of memory with the bandwidth. Tiles that do not fit into shared memory, and
-    thin tiles that need more than `LEAST_CAPABILITY`, are left out. What a launch costs and how long memory takes to answer are taken to
-    be the same.
+    thin tiles that need more than `LEAST_CAPABILITY`, are left out. What a launch costs and how long memory takes to answer are taken over.
     """
     own = {"float32": sheet.float32 / known.float32, "float64": sheet.float64_units / known.float64_units}
     thin = {"float32": own["float32"], "float64": sheet.float64 / known.float64}

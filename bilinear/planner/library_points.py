@@ -62,8 +62,7 @@ class LibraryPoints:
     def times(self, order: str, shape: Shape, lanes: int, kernels: Kernels | None = None) -> dict[str, float]:
         """How many times as long as the device's least each call is likely to take; `lanes` are the elements in 16 bytes.
 
-        With the `kernels` that cublasLt proposes the errors are half as large. No estimate lies outside of the range of the times it is
-        made from.
+        With the `kernels` that cublasLt proposes the errors are half as large. No estimate lies outside of the times it is made from.
         """
         import numpy as np
 

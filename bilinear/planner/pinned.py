@@ -1,9 +1,8 @@
 """Plans that do not weigh all ways: of algorithms, or of products of digits, that are requested by name, and of complex matrices.
 
-Complex matrices: three real products by some levels, beside the library's multiply, which does the arithmetic of four real products, and
-is taken to do it at its rate for real ones. A way's time is that of its own schedule for real and imaginary parts, by the model of
-`planner.model`; only the fastest ways of the real product are weighed. The rates of complex types are not measured: a description of a
-device has none.
+Complex matrices: three real products by some levels, beside the library's multiply, which does the arithmetic of four real products, and is
+taken to do it at its rate for real ones. A way's time is that of its own schedule for real and imaginary parts, by the model of
+`planner.model`; only the fastest ways of the real product are weighed. Descriptions have no rates of complex types.
 """
 
 from __future__ import annotations

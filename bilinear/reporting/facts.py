@@ -39,8 +39,7 @@ Entries = tuple[tuple[int, str], ...]  # A sparse row: (column from 0, exact coe
 class ExpandedTables:
     """The coefficient tables with changes of basis and sub-expressions expanded.
 
-    `u` has a row for each product over the blocks `a`, `v` one over the blocks `b`; `w` has a row for each of the blocks `c` over the
-    products.
+    `u` has a row for each product over the blocks `a`, `v` one over the blocks `b`; `w` one for each of `c` over the products.
     """
 
     a: tuple[str, ...]

@@ -30,8 +30,7 @@ def aligned(rows: Sequence[Sequence[object]], header: Sequence[str] | None, inde
     """Rows as lines with columns two spaces apart: numbers right-aligned, text left, the header underlined.
 
     In a table that has to fit (`fitted`), long texts continue on further lines. Columns without room stand below the others, again next to
-    the columns that name the row: the first one, and more if several rows share it. `indent` is how far the caller moves the lines to the
-    right.
+    the columns that name the row: the first one, and more if several rows share it. `indent` is how far the caller moves them.
     """
     texts = [[visible(str(cell), MOST) for cell in row] for row in rows]
     titles = [list(header)] if header is not None else []

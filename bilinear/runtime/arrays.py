@@ -274,8 +274,7 @@ def as_arrays(
     """In their `surroundings`, tensors that are read and others that are written, as arrays; what is no tensor stays as it is.
 
     With `bits` those of 16 bits are integers; the last one that is written, the workspace, is not. A view that conjugates or negates its
-    memory is copied, and one that is written back afterwards. On a stream that is given nothing is copied: PyTorch would copy on its
-    current one.
+    memory is copied, and one that is written back afterwards. On a stream that is given nothing is copied: PyTorch would not copy there.
     """
     with surroundings(torch, stream, *read, *written):
         if bits:

@@ -20,8 +20,7 @@ class DigitProof:
 
     `maps` are the proofs for two numbers: one for floating-point digits, whose remainder is the exact error, and one for each modulus p of
     residues, that the products put together are x*y modulo p. `above` and `inside` are the proofs of the block schemes; `failures` says in
-    words what does not hold. A composition is the tensor product of its parts, so it holds if they do, and its error has the order of the
-    digits' error.
+    words what does not hold. A composition is the tensor product of its parts, so it holds if they do, with the order of the digits' error.
     """
 
     scheme: DigitScheme
