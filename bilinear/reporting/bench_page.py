@@ -261,24 +261,21 @@ def bench_html(result: Benchmark, date: str = "") -> str:
     """The benchmark as one self-contained HTML page without scripts; the footer tells the `date` if one is given."""
     table, alike = varying(tuple(bench_cells(result)), HEADER[:6])
     known = [(title, str(result.machine[key])) for title, key in FACTS if result.machine.get(key)]
-    return (
-        environment(html=True)
-        .get_template("bench.html.j2")
-        .render(
-            gpu=result.machine.get("gpu") or "no GPU",
-            columns=(known[::2], known[1::2]),
-            command=" ".join(result.command),
-            failing=len(result.failing),
-            count=len(result.rows),
-            ratios=ratio_charts(result.rows),
-            bars=launch_bars(result.rows),
-            most=MOST_LAUNCHES,
-            errors=error_charts(result.errors),
-            table=table,
-            alike=alike,
-            notes=" ".join((*NOTES, energy_note(result))),
-            left_out=result.left_out,
-            version=__version__,
-            date=date,
-        )
+    template = environment(html=True).get_template("bench.html.j2")
+    return template.render(
+        gpu=result.machine.get("gpu") or "no GPU",
+        columns=(known[::2], known[1::2]),
+        command=" ".join(result.command),
+        failing=len(result.failing),
+        count=len(result.rows),
+        ratios=ratio_charts(result.rows),
+        bars=launch_bars(result.rows),
+        most=MOST_LAUNCHES,
+        errors=error_charts(result.errors),
+        table=table,
+        alike=alike,
+        notes=" ".join((*NOTES, energy_note(result))),
+        left_out=result.left_out,
+        version=__version__,
+        date=date,
     )

@@ -189,15 +189,12 @@ def rocq_text(scheme: Scheme, schedules: Iterable[AnySchedule] = ()) -> str:
         raise fail("E595", f"{scheme.name} is approximate, and the theorem for Rocq says that C is exactly A*B", OTHERWISE)
     distinct = list({schedule_hash(schedule): schedule for schedule in schedules}.values())
     writer = _RocqWriter(scheme, distinct)
-    return (
-        environment()
-        .get_template("certificate.v.j2")
-        .render(
-            title=_comment(scheme.name),
-            ring=writer.ring,
-            scheme=writer.scheme(scheme),
-            schedules=[writer.schedule(schedule) for schedule in distinct],
-        )
+    template = environment().get_template("certificate.v.j2")
+    return template.render(
+        title=_comment(scheme.name),
+        ring=writer.ring,
+        scheme=writer.scheme(scheme),
+        schedules=[writer.schedule(schedule) for schedule in distinct],
     )
 
 

@@ -422,21 +422,18 @@ def plan_html(plan: Plan, date: str = "") -> str:
     header, *front = _page_rows(plan, pareto_front(plan), PAGE_HEADER[:4])
     shown = {dot.kind for dot in chart.dots}
     why = plan.chosen.why.removeprefix("chosen: ")
-    return (
-        environment(html=True)
-        .get_template("plan.html.j2")
-        .render(
-            title=f"{p.m} × {p.k} by {p.k} × {p.n}, {p.dtype}",
-            chosen=plan.chosen,
-            why=why[:1].upper() + why[1:],
-            facts=[("device", plan.device), *limits(plan)],
-            c=chart,
-            kinds=[(kind, words) for kind, words in KINDS if kind in shown],
-            front=[("", *header), *((str(number), *row) for number, row in enumerate(front, 1))],
-            table=table,
-            alike=alike,
-            words=("plan", "inputs", "strategy", "why"),
-            version=plan.version,
-            date=date,
-        )
+    template = environment(html=True).get_template("plan.html.j2")
+    return template.render(
+        title=f"{p.m} × {p.k} by {p.k} × {p.n}, {p.dtype}",
+        chosen=plan.chosen,
+        why=why[:1].upper() + why[1:],
+        facts=[("device", plan.device), *limits(plan)],
+        c=chart,
+        kinds=[(kind, words) for kind, words in KINDS if kind in shown],
+        front=[("", *header), *((str(number), *row) for number, row in enumerate(front, 1))],
+        table=table,
+        alike=alike,
+        words=("plan", "inputs", "strategy", "why"),
+        version=plan.version,
+        date=date,
     )
