@@ -70,10 +70,7 @@ def _excerpt(span: Span, label: str, room: int) -> list[str]:
 
 
 class BilinearError(Exception):
-    """A user's error: one or more diagnostics, in the order of their places.
-
-    Like all errors here it keeps its arguments as `args`, so that pickle can pass it from one process to another.
-    """
+    """A user's error: one or more diagnostics, by place; it keeps its arguments as `args`, so that pickle can pass it on."""
 
     def __init__(self, diagnostics: Diagnostic | Iterable[Diagnostic]) -> None:
         found = (diagnostics,) if isinstance(diagnostics, Diagnostic) else tuple(diagnostics)

@@ -296,10 +296,7 @@ def residue_bound(scheme: DigitScheme, inner: int) -> ResidueBound:
 
 
 def residue_block_bound(scheme: DigitScheme, inner: int, levels: int = 1) -> float:
-    """p with max|C' - AB| <= p * max|A| * max|B|, with `levels` levels of the block scheme above (if there is one).
-
-    A block scheme inside adds residues, exactly, and does not appear in the bound.
-    """
+    """p with max|C' - AB| <= p * max|A| * max|B| below `levels` of the scheme above; one inside adds exactly, and does not appear."""
     u = scheme.representation.of.unit_roundoff
     return block_bound(scheme.above, levels, inner, lambda k: residue_bound(scheme, k).of_largest if k else 0.0, u)
 

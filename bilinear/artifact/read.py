@@ -179,10 +179,7 @@ class BuiltFolder:
 
 
 def read_folder(folder: str | Path) -> BuiltFolder:
-    """Read an output folder of `bilinear compile`.
-
-    Raises `BilinearError`: E621 if the manifest is missing, foreign or incomplete, E622 if a file is missing or has changed.
-    """
+    """Read an output folder of `bilinear compile`. Raises `BilinearError`: E621 for its manifest, E622 for a file that changed."""
     path = Path(folder)
     root = _manifest(path)
     schedule = root["schedule"]

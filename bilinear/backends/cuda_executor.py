@@ -53,10 +53,7 @@ class CudaExecutor:
         return self.bind(placement, *operands).ready(bases, call.alpha, call.beta, self.stream())
 
     def bind(self, placement: Placement, *operands: Layout) -> BoundLaunches:
-        """The launches of a placement for A, B and C of these layouts, and their imaginary parts.
-
-        The bases are A, B, C, the workspace, what is given, and the imaginary parts of A, B and C.
-        """
+        """The launches of a placement for these layouts. The bases are A, B, C, the workspace, what is given, imaginary parts."""
         import cupy
 
         strides, dtype = tuple(x.strides for x in operands), operands[0].dtype

@@ -50,10 +50,7 @@ def operands_of(placement: Placement, a: Matrix, b: Matrix) -> list[tuple[Placem
 
 @dataclass(frozen=True)
 class Lines:
-    """The rows `start` to `stop` of C that a placement of a chain computes from the same rows of A, or columns of C and B if `by_columns`.
-
-    Its workspaces lie in C behind them, up to `end`.
-    """
+    """Rows `start` to `stop` of C (or columns, `by_columns`) that a chain's placement computes, its workspaces behind them up to `end`."""
 
     start: int
     stop: int

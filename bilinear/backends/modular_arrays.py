@@ -105,10 +105,7 @@ def is_aligned(x: Array) -> bool:
 
 
 def largest_of(x: Array, p: int) -> tuple[int, bool]:
-    """The largest magnitude of integers as they are multiplied modulo p, and whether all are from 0 to p - 1.
-
-    Numbers of at most p/2 are taken as they are, all others as their residues of least size.
-    """
+    """The largest magnitude of integers as multiplied modulo p (as they are up to p/2, else residues), and if all are below p."""
     low, high = (int(x.min()), int(x.max())) if x.size else (0, 0)
     return min(max(high, -low), p // 2), low >= 0 and high < p
 

@@ -60,10 +60,7 @@ def slicing(limit: float, inner: int) -> Slicing:
 
 @contextmanager
 def subnormals_kept() -> Iterator[None]:
-    """Arithmetic of this thread with subnormal numbers, which JAX's callbacks and `torch.set_flush_denormal` take for zero.
-
-    Raises `BilinearError` (E821) if such a thread cannot be told otherwise.
-    """
+    """This thread's arithmetic with subnormals, which JAX's callbacks take for zero. Raises `BilinearError` (E821) if it cannot."""
     if not _flushes():
         yield
         return

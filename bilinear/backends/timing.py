@@ -35,10 +35,7 @@ HOLD = """extern "C" __global__ void hold(long long cycles) { for (long long sta
 
 
 def milliseconds(call: Call, in_a_row: int = 1, ahead: int = 0) -> float:
-    """The time of one of `in_a_row` calls between two events on the current CuPy stream, which is idle before.
-
-    `ahead` calls come first, without waiting, and are not timed.
-    """
+    """The time of one of `in_a_row` calls on the idle current CuPy stream; `ahead` calls come first, without waiting, untimed."""
     import cupy
 
     start, end = cupy.cuda.Event(), cupy.cuda.Event()

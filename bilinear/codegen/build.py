@@ -104,10 +104,7 @@ def build_programs(
 
 
 def dtypes_of(names: Sequence[str]) -> tuple[str, ...]:
-    """The element types of these names, each once: real types, or complex ones.
-
-    Raises `BilinearError` (E503) if there is no name, or a name is of no such type, or both kinds are named: their schedules differ.
-    """
+    """The element types of these names, each once. Raises `BilinearError` (E503) for none, unknown ones, or real and complex ones."""
     dtypes = names if isinstance(names, str) else tuple(dict.fromkeys(names))
     if isinstance(dtypes, str) or not dtypes or any(dtype not in COMPILED for dtype in dtypes):
         raise fail("E503", f"no kernels for dtypes={dtypes!r}", f"give a list of some of {', '.join(COMPILED)}")

@@ -87,10 +87,7 @@ def write_state(path: Path, task: SearchTask, state: WalkState) -> None:
 
 
 def read_state(path: Path, task: SearchTask, walkers: Sequence[AnyWalker]) -> LowestRank:
-    """Set walkers to a kept state, and return the best so far. Every scheme in it is checked.
-
-    Raises `BilinearError` (E742) if the file cannot be read, is not a state, or is one of another search.
-    """
+    """Set walkers to a kept state, checked, and return the best so far. Raises `BilinearError` (E742) for files of anything else."""
     try:
         content = _content(read_bounded(path, MOST_BYTES))
         if not isinstance(content, dict) or content.get("version") != VERSION:

@@ -54,10 +54,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Machine:
-    """Rates of a rank and of its links (machines.toml says what each is).
-
-    `local` gives the seconds of an m x k by k x n product on one rank; None: `products` operations a second at any size.
-    """
+    """Rates of a rank and its links (machines.toml); `local`: seconds of an m x k by k x n product, else `products` a second."""
 
     text: str
     itemsize: int

@@ -23,10 +23,7 @@ def workspace(plan: RankPlan) -> int:
 
 
 def rank_workspace(plan: RankPlan, rank: int) -> int:
-    """Elements of one rank: the most that are held while A or B comes home, while C is computed, or while it leaves.
-
-    By a queue, the most if the rank multiplies what the plan gives to any one.
-    """
+    """The most elements a rank holds while A or B comes home, C is computed, or it leaves; by a queue, if it multiplies anything."""
     if plan.by_queue:
         turned = (replace(plan, by_queue=False, tasks=plan.tasks[at:] + plan.tasks[:at]) for at in range(plan.ranks))
         return max(rank_workspace(each, rank) for each in turned)
@@ -46,10 +43,7 @@ def _depth(plan: RankPlan, rank: int) -> int:
 
 
 def _breadth(plan: RankPlan, rank: int) -> int:
-    """All factors and products, and those of the level above them while they are computed, with named sums of one at a time.
-
-    Without levels the factors are A and B themselves, and the product is C.
-    """
+    """All factors and products with those of the level above, and one's named sums; without levels A, B and C themselves."""
     a, b, c = (plan.form[i][rank].size for i in range(3))
     if not plan.breadth:
         return 0 if plan.home[2] == plan.given[2] and not plan.depth else c
@@ -72,10 +66,7 @@ def _held_tasks(plan: RankPlan, rank: int) -> int:
 
 
 def _operands(plan: RankPlan, rank: int, at: int) -> int:
-    """Count the elements that one round needs beyond the rank's own pieces.
-
-    These are operands that must be assembled, parts that are received elsewhere and then copied, and parts that are packed to be sent.
-    """
+    """Count what one round needs beyond a rank's pieces: operands to assemble, parts received elsewhere, parts to pack."""
     total, packed = 0, set[tuple[int, int, Rect]]()
     for target, tasks in enumerate(plan.tasks):
         for side in (0, 1) if at < len(tasks) else ():

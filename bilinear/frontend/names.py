@@ -208,10 +208,7 @@ class FormatAndRing:
 
 
 def read_format(header: SchemeHeader, reporter: Reporter, digits: Iterable[str] = ()) -> FormatAndRing | None:
-    """The format of a scheme; None if it is malformed, out of bounds, or over an unsupported ring, which is reported.
-
-    `digits` are the names of representations, one of which may have been meant.
-    """
+    """The format of a scheme; None if it is malformed or unsupported, which is reported. `digits` may have been meant."""
     numbers = read_numbers(header.format, reporter)
     if numbers is None:
         return None

@@ -59,10 +59,7 @@ def print_gram(gram: GramScheme) -> str:
 
 
 def print_complex(found: ComplexAlgorithm) -> str:
-    """An algorithm for complex numbers as equations, and the block scheme that it is composed with; the last scheme is the one printed.
-
-    Raises `BilinearError` (E241) if a name cannot be written.
-    """
+    """An algorithm for complex numbers as equations, after the block scheme in it. Raises `BilinearError` (E241) for a bad name."""
     core, target, inside = found.core, found.core.target, found.inside
     _check_names((found.name, core.name), re.compile(_TITLE))
     ring = "" if core.ring == Ring() else f" over {core.ring}"

@@ -56,10 +56,7 @@ MOST_FILES = 50  # The longest chain of files that refer to each other.
 
 
 class References:
-    """The schemes that a file names; `found` holds those looked up so far, None for one that does not exist.
-
-    `looks` records the files; `outer` holds the references of the file that refers to this one.
-    """
+    """The schemes that a file names, `found` so far (None: missing); `looks` records files, `outer` are the referring file's."""
 
     def __init__(self, path: Path, looks: Looks, outer: References | None = None) -> None:
         self.path = path

@@ -360,10 +360,7 @@ def read_scheme(header: SchemeHeader, body: Sequence[Statement], reporter: Repor
 def read_scheme_of(
     format_: FormatAndRing, header: SchemeHeader, body: Sequence[Statement], reporter: Reporter, needed: Needed = lambda given, n: range(n)
 ) -> Scheme | None:
-    """The scheme of a format, whose header may read otherwise; None if an error was reported.
-
-    `needed` says which of n blocks of C have to be defined, by those that are given; the others are empty.
-    """
+    """The scheme of a format, of whose n blocks of C those `needed` are defined; None if an error was reported."""
     before = reporter.count
     definitions = (s.targets[0].name for s in reversed(body) if isinstance(s, Update))  # the first of a name counts
     names = Names(format_, reporter, later={word.text: word.span for word in definitions})

@@ -258,10 +258,7 @@ def read_named(path: Path, asked: Asked) -> Reading:
 
 
 def other_formulas(path: Path, ring: Ring | None) -> Identified | None:
-    """What formulas compute, if it is not a product of matrices, or one only where their entries commute.
-
-    Raises `BilinearError` as `read_formulas` does, and E350 and E356 if they do not compute what they must.
-    """
+    """What formulas compute but a product of matrices, or one if entries commute. Raises as `read_formulas`, E350 and E356."""
     read = read_formulas(path)
     if not read.commuting:
         return other_structure(path, read.maps, ring)

@@ -33,10 +33,7 @@ MOST_ENTRIES = 10_000  # Files and folders below a folder that is read.
 
 
 def files_below(folder: Path) -> list[Path]:
-    """All files below a folder, in the order of their paths; links to folders are not followed.
-
-    Raises `BilinearError` (E251): a folder cannot be read, or there are more than `MOST_ENTRIES` files and folders.
-    """
+    """All files below a folder by path, following no linked folder. Raises `BilinearError` (E251) if unreadable or too many."""
     found: list[Path] = []
     waiting, entries = [folder], 0
     while waiting:

@@ -384,10 +384,7 @@ def read_sms(left: str | Path, right: str | Path, post: str | Path, bases: Tripl
 
 
 def read_maps(files: Files, ring: Ring | None = None) -> Maps:
-    """The three maps of any bilinear algorithm; a placeholder without a comment is the integer 1013.
-
-    Raises `BilinearError` as `read_sms` does, except that the sizes need not be those of matrices.
-    """
+    """The three maps of any bilinear algorithm, 1013 for an unexplained placeholder. Raises as `read_sms` but for sizes."""
     parts, changes = _parts(files.scheme, files.bases)
     maps = _maps(_name(files.scheme[0]), parts, changes, ring or named_ring(parts + changes) or Ring())
     require_one_rank(maps)

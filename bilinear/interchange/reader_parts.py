@@ -135,10 +135,7 @@ def malformed(source: Source, start: int, end: int, message: str, label: str, hi
 
 
 def parse_term(text: str) -> tuple[Fraction, str, int] | None:
-    """A number, perhaps times a power of x: `-1/2`, `.125`, `x2` = x^2, `xi` = 1/x, `-1/8x2i`, `-2/3*X`; None if it is neither.
-
-    Returns the number, the letter if there is one, and the exponent.
-    """
+    """A number, perhaps with a power of x (`-1/2`, `x2` = x^2, `xi` = 1/x): number, letter, exponent; None for neither."""
     match = _TERM.fullmatch(text) if len(text) <= 3 * MOST_DIGITS else None
     if match is None or not (match[2] or match[3]) or (match[4] and len(match[4]) > 2):
         return None
@@ -231,10 +228,7 @@ def by_products(
 
 
 def assemble(maps: Maps, dims: Dims | None) -> Scheme:
-    """The scheme of three maps, checked to have one format (that of `dims`, if given).
-
-    Raises `BilinearError`: E253 if the sizes are not a format, or not the requested one.
-    """
+    """The scheme of three maps. Raises `BilinearError` (E253) if the sizes are not a format, or not that of `dims`."""
     require_one_rank(maps)
     a, b, c = maps.sizes
     told = f"A has {a} blocks, B {b}, C {c}"

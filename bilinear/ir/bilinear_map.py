@@ -68,10 +68,7 @@ class BilinearAlgorithm:
 
 
 def product_with_transpose(m: int, k: int, upper: bool, first: int = 0) -> BilinearMap:
-    """A*A^T for an m x k matrix A: the upper or lower triangle, row by row. A's blocks are numbered cyclically from block `first`.
-
-    The right factors are sums of the same blocks, transposed.
-    """
+    """A*A^T for an m x k matrix A, a triangle row by row, its blocks cyclic from `first`; right factors are transposed sums."""
     blocks = block_names("A", m, k)
     names = blocks[first:] + blocks[:first]
     place = {name: i for i, name in enumerate(names)}
@@ -94,10 +91,7 @@ def product_of_commuting(m: int, k: int, n: int) -> BilinearMap:
 
 
 def complex_product(conjugated: str = "", grid: Grid = WHOLE) -> BilinearMap:
-    """The product of two complex matrices of m x k and k x n blocks, after conjugating A, B or both ("", "A", "B", "AB").
-
-    The values are the real parts of all blocks, then their imaginary parts.
-    """
+    """A product of complex m x k by k x n blocks, some conjugated ("", "A", "B", "AB"): the real parts come first."""
     m, k, n = grid
     a, b = (-1 if letter in conjugated else 1 for letter in "AB")
     pairs = [[(i * k + p, p * n + j) for p in range(k)] for i in range(m) for j in range(n)]

@@ -71,10 +71,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Bases:
-    """The changes of basis of an alternative-basis scheme (Karstadt, Schwartz 2017).
-
-    `a` and `b` map the blocks of A and B to the inputs of u and v; `c` maps the outputs of w to the blocks of C.
-    """
+    """Changes of basis (Karstadt, Schwartz 2017): `a` and `b` map blocks to inputs of u and v, `c` outputs of w to blocks."""
 
     a: LinearMap
     b: LinearMap

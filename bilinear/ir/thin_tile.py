@@ -234,10 +234,7 @@ class ThinBulkMmaTile(ThinFetchedTile):
 
     @property
     def registers(self) -> int:
-        """Registers of a thread that multiplies, if those that fetch are a warpgroup and give theirs away; else 0.
-
-        Each quarter of a multiprocessor has a quarter of the warps, and of the registers.
-        """
+        """Registers of a thread that multiplies if fetching warpgroups give theirs away, by quarters of a multiprocessor; else 0."""
         usual = REGISTERS // (128 * ceil(self.threads * self.blocks / 128)) // 8 * 8
         if self.fetchers % 4 or usual >= MOST_NAMED:
             return 0

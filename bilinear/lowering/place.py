@@ -32,10 +32,7 @@ class Room:
 def lay_out(
     schedule: Schedule, core: Extents, itemsize: int, column_major: frozenset[str], alive: Lifetimes | None = None
 ) -> tuple[tuple[Slot, ...], int]:
-    """The slot of every workspace, with each row (or column) at a multiple of 16 bytes, and the size of the buffer in elements.
-
-    `alive` gives the lifetimes of the workspaces if they are already known.
-    """
+    """The slot of every workspace, rows (or columns) at multiples of 16 bytes, and the buffer's elements; by `alive`, if known."""
     if alive is None:
         alive = lifetimes(schedule) if len(schedule.workspaces) > 1 else {}
     bm, bk, bn = core[0] // schedule.m, core[1] // schedule.k, core[2] // schedule.n

@@ -102,10 +102,7 @@ SIDES = LEFT, RIGHT = "left", "right"
 
 
 class KeptCall:
-    """C = A * B by a plan that keeps its results from one operand alone between calls.
-
-    Calls do not check whether the operand has changed. Raises `BilinearError` (E539) if there is nothing to keep.
-    """
+    """C = A * B by a plan that keeps results of one operand, which is not looked at again. E539 if there is nothing to keep."""
 
     def __init__(self, plan: Plan, side: str, a: Array, b: Array, c: Array) -> None:
         self._plan, self._side, self._arrays = plan, side, (a, b, c)
@@ -197,10 +194,7 @@ def require_gpu() -> None:
 
 
 def described(tasks: Sequence[BenchTask], progress: Progress = no_progress) -> Device:
-    """The description of the current GPU, measured now if none is known; E687 if a plain `matmul` call would not use it.
-
-    With BILINEAR_USE_LIBRARY every plan would just be the library's multiply (E687).
-    """
+    """The description of the current GPU, measured if unknown; E687 if `matmul` would not use it, as by BILINEAR_USE_LIBRARY."""
     if uses_library():
         raise fail("E687", "BILINEAR_USE_LIBRARY makes everything the library's multiply: there is nothing to compare", "unset it")
     known = devices_here.current_device()

@@ -20,10 +20,7 @@ SECONDS, MULTIPLICATIONS = "seconds", "multiplications"  # What an order minimis
 
 
 class ProductWay(NamedTuple):
-    """A way to run a product: its cost, in seconds or multiplications, its bytes of workspace, and the name of its plan.
-
-    `multiplications` are those of a product with a sparse factor; None for m k n.
-    """
+    """A way to run a product: cost (seconds or multiplications), workspace, plan; `multiplications` if a factor is sparse."""
 
     cost: float
     workspace: int = 0
@@ -57,10 +54,7 @@ class ChainStep:
 
 @dataclass(frozen=True)
 class ChainOrder:
-    """An order as parenthesised text, such as `(A1 A2) A3`, and its products in the order in which they run.
-
-    `peak` is the most bytes that intermediates and the workspace of a product take at once.
-    """
+    """An order as text, such as `(A1 A2) A3`, its products as they run, and the most bytes of intermediates and workspace."""
 
     text: str
     seconds: float | None
@@ -114,10 +108,7 @@ class ChainPlan:
 
 @dataclass(frozen=True)
 class PartOrder:
-    """An order of a part of a chain; without `operands` it is a single matrix of the caller's.
-
-    `size` is the bytes of its result as an intermediate, `peak` the most bytes held at once, its result included.
-    """
+    """An order of part of a chain, a single matrix without `operands`; `size` is its result's bytes, `peak` the most held."""
 
     span: Span
     size: int = 0

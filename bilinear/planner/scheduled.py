@@ -95,10 +95,7 @@ def scheduled(way: Way) -> Scheduled:
 
 @kept_by_names(256)
 def way_error(way: Way, inner: int, element: Element) -> float:
-    """The bound that always holds for a way.
-
-    If one scheme is expanded, it is the bound of its tables, which covers any fusing; otherwise that of the schedule as it runs.
-    """
+    """The bound that always holds for a way: of its tables if one scheme is expanded, else of its schedule as it runs."""
     from bilinear.analysis.accuracy import error_bound, run_error_bound
 
     u, summed = element.roundoffs

@@ -106,10 +106,7 @@ def _schedule_proof(loaded: Loaded, error: BilinearError) -> ScheduleProof | Non
 
 
 def examined(loaded: AnyLoaded, levels: int, inputs: str, accuracy: float | None = None) -> tuple[AnyReport, BilinearError | None]:
-    """The report of anything that is proved, and why it is refused if it is; raises `BilinearError` for what has no report.
-
-    `inputs` and `accuracy` are of algorithms for blocks of matrices.
-    """
+    """The report of anything that is proved, and why it is refused if so; `inputs` and `accuracy` are of block algorithms."""
     require_levels(levels)
     match loaded:
         case LoadedDigits(scheme=digits):

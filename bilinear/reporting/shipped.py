@@ -38,10 +38,7 @@ class _Table(TypedDict):
 
 @dataclass(frozen=True)
 class KnownRank:
-    """The fewest products that are known for <m,k,n>, m <= k <= n, by the coefficients: `least` over each of `RINGS`.
-
-    `modulo_2` is the fewest over Z/2, and `source` who published the fewest over Q.
-    """
+    """The fewest products known for <m,k,n>, m <= k <= n, over each of `RINGS` and Z/2; `source` published those over Q."""
 
     m: int
     k: int

@@ -135,10 +135,7 @@ def found_again(torch: ModuleType, a: Array, b: Array, out: Array, asked: Option
 
 
 def keep_pytorchs(torch: ModuleType, key: Key, a: Array, b: Array, asked: Options) -> None:
-    """Keep a call that PyTorch's own multiply has run for `auto`, on processors of matrices too small for another one.
-
-    If an algorithm is named, a warning belongs to each call.
-    """
+    """Keep a call that PyTorch multiplied for `auto`, small on processors; named algorithms' calls warn each time."""
     if asked.algorithm == "auto" and (a.is_cuda or min(a.shape + b.shape, default=0) < LEAST_EXTENT):
         keep(_repeats, key, (partial(by_torch, torch), asked), MOST_REPEATS)
 

@@ -143,10 +143,7 @@ def summed(part: Labelled, kept: Collection[str], dtype: Dtype) -> Labelled:
 
 
 def product(left: Labelled, right: Labelled, wanted: Labels, dtype: Dtype, target: Array, work: Work) -> Array:
-    """The product in this type with the `wanted` labels in their order, summed over what both have and is not wanted.
-
-    It is `target` if that is given. A label that only one operand has must be wanted.
-    """
+    """The product with the `wanted` labels in order, in `target` if given; a label that one operand has must be wanted."""
     if np.result_type(left.array.dtype, right.array.dtype) != dtype:
         left = Labelled(left.array.astype(dtype), left.labels)
     shared = [label for label in left.labels if label in right.labels and label not in wanted]

@@ -81,10 +81,7 @@ class KeptDigits:
 
 
 def kept_digits(digits: Digits, layouts: Layouts, kind: Kind, matrix: Array, side: str) -> KeptDigits:
-    """The digits and scales of an operand. They are computed now, and there is a wait for the flag.
-
-    Refused (E536) while the stream is captured, and (E538) for an operand that the kernels cannot read.
-    """
+    """The digits and scales of an operand, computed and waited for now. Refused in a capture (E536), or if unreadable (E538)."""
     from bilinear.methods.digits.binding import kept_multiply_of
 
     if is_captured():

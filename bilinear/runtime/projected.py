@@ -42,10 +42,7 @@ class Vectors:
 
 @dataclass(frozen=True)
 class PanelProduct:
-    """A panel times vectors: `high` + `low` (..., rows, s), where the norm of row i differs from the exact one by at most `error`[..., i].
-
-    `norm` (..., rows) are the norms of the panel's rows.
-    """
+    """A panel times vectors: `high` + `low` (..., rows, s), row norms off by at most `error`, and the panel's own `norm`."""
 
     high: Array
     low: Array
@@ -147,10 +144,7 @@ def _exact_sum(x: Array, y: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class CheckedProduct:
-    """What is checked: C (*batch, m, n) against alpha*A*B + beta*C0, in the working type, with `count` vectors from a seed.
-
-    The leading axes of A and B broadcast to `batch`; `before` is C0, or None.
-    """
+    """What is checked: C (*batch, m, n) against alpha*A*B + beta*C0 (`before`), by `count` vectors; A and B broadcast."""
 
     xp: ModuleType
     on_gpu: bool

@@ -56,10 +56,7 @@ def library_of(layouts: Operands, choice: Choice) -> Multiply | None:
 
 
 def direct_multiply(options: Options, a: Array, b: Array, out: Array, choice: Choice) -> Multiply | None:
-    """What multiplies CuPy's own arrays where they lie, without a schedule; None if there is nothing.
-
-    The library takes the place of our own kernels only if it keeps the bound that is asked for (else E519).
-    """
+    """What multiplies CuPy's arrays without a schedule, or None; the library only if it keeps the asked bound (else E519)."""
     layouts = _own_layouts(a, b, out)
     own = None if layouts is None else bind(choice, *layouts)
     if own is not None:

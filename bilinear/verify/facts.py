@@ -67,10 +67,7 @@ class OperandFate:
 
 @dataclass(frozen=True)
 class ShapeConditions:
-    """The shapes that a schedule fits: `statement` describes them (empty: any shape); each reason names a stage and a block.
-
-    `temporaries` says how large temporaries without a declared shape must be.
-    """
+    """The shapes that a schedule fits, as a `statement` (empty: any) with reasons, and how large `temporaries` must be."""
 
     statement: str = ""
     reasons: tuple[str, ...] = ()

@@ -451,10 +451,7 @@ class ScheduleSearch:
 
 
 def search_schedule_repairs(schedule: AnySchedule, scheme: Scheme, work: int = MOST_WORK) -> ScheduleSearch:
-    """The repairs with the fewest edits, within an amount of `work`; every repair returned is proved.
-
-    At most three edits are combined, at most two of them on one of A, B and the targets.
-    """
+    """The proved repairs with the fewest edits within some `work`: at most three, two of them on one of A, B and the targets."""
     steps = read_steps(schedule)
     if steps is None:
         return ScheduleSearch()

@@ -177,10 +177,7 @@ def kernels_of(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool) 
 
 
 def digit_multiply_of(a: Layout, b: Layout, c: Layout, digits: Digits) -> CutMultiply | None:
-    """The product of digits for matrices of these layouts on the current device.
-
-    None if they are not three matrices of the type that the digits stand for, or if the device lacks the instructions.
-    """
+    """The product of digits on the current device; None for matrices of other types, or if it lacks the instructions."""
     element = element_of(digits.tile)
     types = {str(x.dtype) for x in (a, b, c)}
     if not a.ndim == b.ndim == c.ndim == 2 or len(types) > 1 or MULTIPLIED.get(types.pop()) is not element:

@@ -60,10 +60,7 @@ def moduli_for_integers(inner: int, left: int, right: int) -> tuple[int, ...]:
 
 
 def largest_magnitudes(a: Array, b: Array) -> tuple[int, int]:
-    """Bounds of the magnitudes of the integers of two matrices on the current device, at most one above the largest.
-
-    One launch reads both, and writes to host memory; there is a wait.
-    """
+    """Bounds of two integer matrices' magnitudes, at most one too large, by one launch that reads both, and a wait."""
     import cupy
 
     executor, memory = CudaExecutor(), cupy.cuda.alloc_pinned_memory(2 * LOOKING * CELL)
@@ -92,10 +89,7 @@ def _look(a: Layout, b: Layout) -> BoundLaunches:
 
 
 class IntegerMultiply(ModularMultiply):
-    """A product of integers by residues modulo `types.moduli`, which are enough for it.
-
-    Raises `BilinearError` (E591, E592) for a scheme whose sums residues do not hold.
-    """
+    """A product of integers by `types.moduli`, which suffice. Raises `BilinearError` (E591, E592) for too large sums."""
 
     writing = 1
 
@@ -202,10 +196,7 @@ class BlockPiece(NamedTuple):
 
 @dataclass
 class ModularExecutor(SummingExecutor):
-    """Runs placements on matrices in int64 that hold numbers from 0 to p - 1, and leaves such numbers.
-
-    Beside the workspace it holds one buffer for the residues of a product.
-    """
+    """Runs placements on int64 matrices of numbers from 0 to p - 1; beside the workspace a buffer holds a product's residues."""
 
     element: ModularElement
     _residues: Array = None

@@ -350,10 +350,7 @@ class ModularMultiply(CutMultiply):
 
 
 class ResidueMultiply(ModularMultiply, StoredMultiply):
-    """A product by residues of the type that they stand for.
-
-    Raises `BilinearError`: E567 if there are too few moduli for sums of so many terms, E591 and E592 for levels that residues do not hold.
-    """
+    """A product by residues of their type. Raises `BilinearError`: E567 for too few moduli, E591 and E592 for levels."""
 
     def __init__(self, a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool = False) -> None:
         self._tile, self._by_warps = RESIDUE_TILES[digits.tile], by_warps

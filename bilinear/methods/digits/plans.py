@@ -201,10 +201,7 @@ def fitted(problem: Problem, device: Device, levels: tuple[str, ...], products: 
 def candidate_in_blocks(
     problem: Problem, device: Device, levels: tuple[str, ...], products: str, cut: tuple[int, int], whole: Problem | None = None
 ) -> Candidate:
-    """The product of digits whose C is computed in so many blocks of rows and of columns, as C^T = B^T A^T if C is column-major.
-
-    The problem may be a part of a `whole` one.
-    """
+    """The product of digits, perhaps part of a `whole`, with C in so many blocks, as C^T = B^T A^T if it is column-major."""
     g = geometry_for(problem, levels, products, cut)
     ms = digit_ms(problem, device, g, products, cut, whole)
     return Candidate(Digits(levels, products, cut, by_columns=problem.by_columns), ms, g.places[-1])

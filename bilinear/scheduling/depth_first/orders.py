@@ -328,10 +328,7 @@ class OrderState:
 
 @dataclass(frozen=True)
 class OrderMove:
-    """One product, added directly to a sum that has begun, or written to a temporary (`beside`) or to C; and the lines held meanwhile.
-
-    `places` are the values in temporaries after sums have been added up.
-    """
+    """A product added to a sum begun, or written to C or `beside`; the lines held meanwhile; `places` of values afterwards."""
 
     product: int
     left: tuple[int, ...]

@@ -126,10 +126,7 @@ class StageEffort:
 
 @dataclass(frozen=True)
 class WalkedPartition:
-    """An ordered partition and its walks; `colours` counts the contention-free parts of its stages.
-
-    `lent` lists for each walk the blocks of C that it uses as further temporaries, if the search lends any.
-    """
+    """An ordered partition, its walks, contention-free parts, and for each walk the blocks of C `lent` as temporaries."""
 
     order: Partition
     walks: tuple[OperandWalk, ...]
