@@ -23,6 +23,8 @@ from bilinear.planner.best_case import BestCase, best_cases, sheet_named
 
 PAGE = ROOT / "docs" / "msmes.md"
 MODEL, SINGLE = RESULTS / "model-all-h200.json", RESULTS / "msmes-single-h200.json"
+TILES, THREADS = RESULTS / "tiles-h200.json", 2048
+"""Times of products by tile, and the threads that a multiprocessor of an H200 holds."""
 LIBRARIES = ("cublas", "cublaslt", "cupy", "torch")
 STAGES = ("sums before", "4 products", "sums between", "3 products", "sums after")
 LAUNCHES = (slice(0, 1), slice(1, 3), slice(3, 4), slice(4, 6), slice(6, 7))
@@ -155,6 +157,25 @@ def largest_sizes() -> Iterator[str]:
         yield f"| {name} | {' | '.join(str(largest(WAYS[name], 1e9 * one, 'float64')) for one in memories)} |"
 
 
+def tiles() -> Iterator[str]:
+    """What four tiles of the products of two levels leave of a multiprocessor, and their speed."""
+    result = json.loads(TILES.read_text())
+    where = f"{result['machine']['gpu']}, commit {result['runs']['2']['commit']}, {TILES.relative_to(ROOT)}"
+    yield f"{where}: two levels, N = 8192, products alone"
+    yield from ("", "| tile | threads | blocks at once | occupancy | float64 TFLOP/s | float32 |", "|---|--:|--:|--:|--:|--:|")
+    rows = [
+        row
+        for row in result["rows"]
+        if (row["run"], row["algorithm"], row["size"], row["levels"]) == (2, "msmes", 8192, 2) and row["timed"] == "products"
+    ]
+    speeds = {(row["dtype"], row["tile"]): row["tflop_s"] for row in rows}
+    for shape, warps, blocks in (("64x64x32", "2x2", 3), ("128x64x32", "2x2", 2), ("64x128x32", "2x2", 2), ("128x128x32", "2x4", 1)):
+        slices = {"float64": 2, "float32": 2 if blocks == 1 else 3}
+        own = (f"{speeds[dtype, f'{shape} {warps} s{count} b{blocks} Mma']:.1f}" for dtype, count in slices.items())
+        threads = 32 * math.prod(map(int, warps.split("x")))
+        yield f"| {shape} | {threads} | {blocks} | {blocks * threads / THREADS:.0%} | {' | '.join(own)} |"
+
+
 LEFT, TOP, PANEL, DEPTH, LOW, HIGH = 46, 84, 350, 220, 0.4, 1.5
 AXIS = (512, 1024, 2048, 4096, 8192, 16384)
 PRINTED = {1: ((1152, 1.0),), 2: ((7168, 1.23),), 3: ((7168, 1.25),)}
@@ -222,6 +243,7 @@ def drawn(page: str) -> str:
         page,
         figures="\n".join(figures),
         single="\n".join(levels),
+        tiles="\n".join(tiles()),
         model="\n".join(predicted()),
         largest="\n".join(largest_sizes()),
         memory="\n".join(memory(one["rows"])),

@@ -265,7 +265,7 @@ def test_compile_prints_what_the_page_shows_and_the_rest_with_verbose(
     (shown,) = re.findall(r"^```\n(msmes: proved\n.*?)```", page, re.DOTALL | re.MULTILINE)
     assert shell("compile", "msmes")[1] == shown
     whole = shell("compile", "msmes", "-v")[1]
-    assert shell("verify", "msmes")[1].splitlines()[2] in whole and "blocks at once" in whole and "integers exact" in whole
+    assert shell("verify", "msmes")[1].splitlines()[2] in whole and "occupancy" in whole and "integers exact" in whole
     loaded = load("msmes")
     lowered = prepare(loaded.scheme, loaded.schedule, 1, "restore").schedule
     targets = [[{t.block for t in p.targets} for p in stage.products] for stage in lowered.stages if isinstance(stage, ProductStage)]

@@ -518,7 +518,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class KernelLine:
-    """One built image; `spills` counts bytes stored and loaded, `resident` the blocks of a multiprocessor. PTX has no such figures."""
+    """One built image; `spills` counts bytes stored and loaded, `occupancy` is the target's. PTX has no such figures."""
 
     kernel: str
     architecture: str
@@ -526,6 +526,6 @@ class KernelLine:
     registers: int | None
     shared_bytes: int | None
     spills: int | None
-    resident: int | None
+    occupancy: tuple[int, float, str] | None
     image_bytes: int
     cached: bool

@@ -270,9 +270,8 @@ def kernel_lines(program: LaunchProgram) -> list[KernelLine]:
                 continue
             own = built.resources[0]
             registers, shared = own.registers, own.shared_bytes + kernel.shared_bytes
-            resident = built.target.resident(threads, registers, shared)
-            spills = own.spill_stores + own.spill_loads
-            lines.append(KernelLine(kernel.name, built.target.name, threads, registers, shared, spills, resident, *image))
+            spills, occupancy = own.spill_stores + own.spill_loads, built.target.occupancy(threads, registers, shared)
+            lines.append(KernelLine(kernel.name, built.target.name, threads, registers, shared, spills, occupancy, *image))
     return lines
 
 
@@ -445,13 +444,15 @@ def kernel_table(kernels: Sequence[KernelLine]) -> Table:
     """Header and rows of the built kernels; empty if there are none."""
     if not kernels:
         return ()
-    header = ("kernel", "built for", "threads", "registers", "shared B", "blocks at once", "spilled to memory", "image B")
+    header = ("kernel", "built for", "threads", "registers", "shared B", "occupancy", "spilled to memory", "image B")
     rows = []
     for k in kernels:
-        numbers = ("-" if number is None else str(number) for number in (k.registers, k.shared_bytes, k.resident))
+        numbers = ("-" if number is None else str(number) for number in (k.registers, k.shared_bytes))
+        blocks, share, limit = k.occupancy or (0, 0.0, "")
+        occupancy = f"{share:.0%}, {blocks} block{'s' * (blocks != 1)} by {limit}" if k.occupancy else "-"
         # a thread spills for want of registers, which the launch bounds limit, so that several blocks run at once
         spilled = f"{k.spills} B a thread, which may have {k.registers} registers" if k.spills else "-" if k.spills is None else "none"
-        rows.append((k.kernel, k.architecture, str(k.threads), *numbers, spilled, str(k.image_bytes)))
+        rows.append((k.kernel, k.architecture, str(k.threads), *numbers, occupancy, spilled, str(k.image_bytes)))
     return header, *rows
 
 

@@ -347,17 +347,17 @@ def test_which_images_run_where(name: str, capability: int, wanted: bool) -> Non
 
 
 @each(
-    ("target", "threads", "registers", "shared_bytes", "resident"),
+    ("target", "threads", "registers", "shared_bytes", "occupancy"),
     [
-        ("sm_90", 128, 168, 65536, 3),  # by registers: 4 warps of 5376 in 65536; shared memory would hold 3, too
-        ("sm_80", 128, 156, 65536, 2),  # by shared memory: 66560 bytes of 164 KiB
-        ("sm_90", 256, 30, 0, 8),  # by warps: 8 of 64
-        ("sm_86", 256, 30, 0, 6),  # 8 of 48
-        ("sm_80", 32, 16, 0, 32),  # by blocks
-        ("sm_103", 1024, 64, 0, 1),  # as sm_100
+        ("sm_90", 128, 168, 65536, (3, 0.1875, "registers")),  # 4 warps of 5376 in 65536; shared memory would hold 3, too
+        ("sm_80", 128, 156, 65536, (2, 0.125, "shared memory")),  # 66560 bytes of 164 KiB
+        ("sm_90", 256, 30, 0, (8, 1.0, "threads")),  # 8 warps of 64
+        ("sm_86", 256, 30, 0, (6, 1.0, "threads")),  # 8 of 48
+        ("sm_80", 32, 16, 0, (32, 0.5, "blocks")),
+        ("sm_103", 1024, 64, 0, (1, 0.5, "registers")),  # as sm_100
     ],
 )
 def test_blocks_are_resident_as_the_scarcest_resource_allows(
-    target: str, threads: int, registers: int, shared_bytes: int, resident: int
+    target: str, threads: int, registers: int, shared_bytes: int, occupancy: tuple[int, float, str]
 ) -> None:
-    assert CudaTarget(target).resident(threads, registers, shared_bytes) == resident
+    assert CudaTarget(target).occupancy(threads, registers, shared_bytes) == occupancy

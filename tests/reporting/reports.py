@@ -22,8 +22,8 @@ from bilinear.verify.scheme import prove_scheme
 
 ALGORITHMS = ("hopcroft_kerr", "laderman", "msmes", "naive2x2", "strassen", "winograd")
 KERNELS = (
-    KernelLine("product", "sm_90", 256, 128, 49152, 0, 2, 20480, False),
-    KernelLine("product", "sm_80", 128, 168, 65536, 68, 2, 20480, False),
+    KernelLine("product", "sm_90", 256, 128, 49152, 0, (2, 0.25, "registers"), 20480, False),
+    KernelLine("product", "sm_80", 128, 168, 65536, 68, (2, 0.125, "shared memory"), 20480, False),
     KernelLine("product", "compute_90", 256, None, None, None, None, 9000, True),
 )
 

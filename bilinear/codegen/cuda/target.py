@@ -79,12 +79,18 @@ class CudaTarget:
         """The options of the compiler."""
         return (f"--gpu-architecture={self.name}", *OPTIONS)
 
-    def resident(self, threads: int, registers: int, shared_bytes: int) -> int:
-        """How many blocks of so many threads, registers a thread and bytes of shared memory one multiprocessor holds at once."""
+    def occupancy(self, threads: int, registers: int, shared_bytes: int) -> tuple[int, float, str]:
+        """How many blocks of so many threads, registers a thread and bytes of shared memory a multiprocessor holds at once.
+
+        And which part of the threads that it can hold that is, and which of these allows no more.
+        """
         warps, blocks, shared = _RESIDENT[max(known for known in _RESIDENT if known <= self.capability)]
         own_warps = -(-threads // 32)
         own_registers = own_warps * -(-32 * max(registers, 1) // GRANULE) * GRANULE
-        return min(blocks, warps // own_warps, REGISTERS // own_registers, shared * 1024 // (shared_bytes + SHARED_OF_SYSTEM))
+        most = {"threads": warps // own_warps, "registers": REGISTERS // own_registers}
+        most |= {"shared memory": shared * 1024 // (shared_bytes + SHARED_OF_SYSTEM), "blocks": blocks}
+        limit = min(most, key=lambda name: most[name])
+        return most[limit], most[limit] * own_warps / warps, limit
 
     def path(self, kernel: str) -> str:
         """The place of a kernel's image in an output folder."""
