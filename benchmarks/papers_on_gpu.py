@@ -36,6 +36,7 @@ from bilinear.runtime.ahead import fill_cache
 from bilinear.version import __version__
 
 NAMES = {"s_mm": "S-MM", "r_s_mm": "R-S-MM", "w_mm": "W-MM", "winograd_depth_first": "Winograd, two temporaries"}
+COLOURS = {"cuBLAS": 0} | {name: number for number, name in enumerate(NAMES.values(), 1)} | {"TSM2R": 1, "here": 2, "Opt1": 1, "Opt2": 3}
 SIZES, LARGEST_PLAIN, FEW = (1024, 2048, 4096, 8192, 16384, 32768), 8192, 16384
 """The plain multiply is timed up to the second; from the third on a call is timed once."""
 PLAIN = r"""extern "C" __global__ void plain(const REAL* a, const REAL* b, REAL* c, int n)
@@ -137,9 +138,9 @@ def chart(title: str, unit: str, lines: Lines, level: float | None = None, by_de
     x, y = across([log2(at) for line in lines.values() for at in line]), upwards(low * step, max(high, low + 1) * step)
     down = [Tick(y(i * step), f"{10.0**i if by_decades else i * step:g}") for i in range(low, max(high, low + 1) + 1)]
     series = []
-    for number, (name, line) in enumerate(lines.items()):
+    for name, line in lines.items():
         at = tuple(ChartPoint(x(log2(n)), y(log10(v) if by_decades else v), f"{n:g}: {v:.3g}") for n, v in sorted(line.items()))
-        series.append(bench_series(name, number, at, path_through(at)))
+        series.append(bench_series(name, COLOURS[name], at, path_through(at)))
     ticks = tuple(Tick(x(log2(n)), f"{n:g}") for n in sorted({n for line in lines.values() for n in line}))
     return Chart(title, unit, ticks, tuple(down), tuple(series), None if level is None else y(level))
 
