@@ -165,7 +165,22 @@ def added_up(form: Form, values: list[Array]) -> Array:
 
 def evaluate(linear: LinearMap, values: Sequence[Array], add_up: Sum = added_up) -> list[Array]:
     """The outputs of a linear map of arrays of one shape."""
+    known = _with_steps(linear, values, add_up)
+    return [add_up(output, known) for output in linear.outputs]
+
+
+def evaluate_into(linear: LinearMap, values: Sequence[Array], outs: Sequence[Array]) -> None:
+    """Write the outputs of a linear map of arrays of NumPy or CuPy to arrays that share no memory with the values."""
+    known = _with_steps(linear, values, added_up)
+    has_factors = any(c not in (1, -1) for output in linear.outputs for _, c in output[1:])
+    scratch = np.empty_like(known[0], order="C") if has_factors else known[0]
+    for output, out in zip(linear.outputs, outs, strict=True):
+        combine(output, known, out, scratch)
+
+
+def _with_steps(linear: LinearMap, values: Sequence[Array], add_up: Sum) -> list[Array]:
+    """The values, and the named sums of a linear map of them."""
     known = list(values)
     for step in linear.steps:
         known.append(add_up(step, known))
-    return [add_up(output, known) for output in linear.outputs]
+    return known

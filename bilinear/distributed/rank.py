@@ -11,9 +11,10 @@ from typing import NewType, Protocol
 
 import numpy as np
 
-from bilinear.backends.array_sums import add, added_up, blocks_of, coefficient, evaluate
+from bilinear.backends.array_sums import add, added_up, blocks_of, coefficient, evaluate, evaluate_into
 from bilinear.distributed.distributions import Rect, Run, Runs, Spread
-from bilinear.distributed.rank_plan import RankPlan, begins_result, dealt_out, ends_result
+from bilinear.distributed.rank_plan import RankPlan, begins_result, dealt_out, ends_result, is_block
+from bilinear.ir.linear import LinearMap
 from bilinear.ir.matrix import Array
 from bilinear.ir.scheme import Scheme
 
@@ -217,9 +218,14 @@ class _Rank:
         The operands of a task travel while the one before it is multiplied, its result while the next one is.
         """
         breadth, tasks = self.plan.breadth, self.plan.tasks[self.rank]
-        factors = _expanded(a, breadth, 0), _expanded(b, breadth, 1)
         products = products or _ProductStrips(self.plan.form[2][self.rank], a, self.plan.products)
-        following, returning = (yield from self._fetch(0, factors)), list[_MessageRound]()
+        returning = list[_MessageRound]()
+        if self.plan.begins_with_blocks:  # they travel while sums are computed
+            following = yield from self._fetch(0, (_plain(a, breadth, 0), _plain(b, breadth, 1)))
+            factors = _expanded(a, breadth, 0), _expanded(b, breadth, 1)
+        else:
+            factors = _expanded(a, breadth, 0), _expanded(b, breadth, 1)
+            following = yield from self._fetch(0, factors)
         for at in range(max(map(len, self.plan.tasks))):
             fetched, following = following, (yield from self._fetch(at + 1, factors))
             yield from fetched.end()
@@ -350,11 +356,26 @@ class _MessageRound:
         self.waiting.clear()
 
 
+def _sums_of(scheme: Scheme, side: int) -> tuple[LinearMap, tuple[int, int]]:
+    """The factors of a scheme as sums of the blocks of A (side 0) or of B, and how many rows and columns of blocks there are."""
+    return ((scheme.u, (scheme.m, scheme.k)), (scheme.v, (scheme.k, scheme.n)))[side]
+
+
 def _expanded(x: Array, levels: tuple[Scheme, ...], side: int) -> list[Array]:
     found = [x]
     for scheme in levels:
-        linear, grid = ((scheme.u, (scheme.m, scheme.k)), (scheme.v, (scheme.k, scheme.n)))[side]
+        linear, grid = _sums_of(scheme, side)
         found = [form for each in found for form in evaluate(linear, blocks_of(each, *grid))]
+    return found
+
+
+def _plain(x: Array, levels: tuple[Scheme, ...], side: int) -> list[Array]:
+    """The factors that are blocks of the matrix; None for sums."""
+    found = [x]
+    for scheme in levels:
+        linear, grid = _sums_of(scheme, side)
+        blocks = [None if each is None else blocks_of(each, *grid) for each in found]
+        found = [own[form[0][0]] if own and is_block(form, linear) else None for own in blocks for form in linear.outputs]
     return found
 
 
@@ -365,6 +386,5 @@ def _collapsed(products: list[Array], levels: tuple[Scheme, ...]) -> Array:
     found = [_collapsed(products[at : at + each], levels[1:]) for at in range(0, len(products), each)]
     height, width = found[0].shape
     out = np.empty_like(found[0], shape=(scheme.m * height, scheme.n * width), order="C")
-    for block, value in zip(blocks_of(out, scheme.m, scheme.n), evaluate(scheme.w, found), strict=True):
-        block[...] = value
+    evaluate_into(scheme.w, found, blocks_of(out, scheme.m, scheme.n))
     return out

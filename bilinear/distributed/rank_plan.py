@@ -6,12 +6,13 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate, pairwise, product
 from math import floor, prod, sqrt
 
 from bilinear.distributed.distributions import Distribution, Rect, Run, Runs, Spread, joined, length, meet, near_even, run
 from bilinear.errors import fail
+from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.placement import LEVELS_ALLOWED, MOST_LEVELS, MOST_PRODUCTS
 from bilinear.ir.scheme import Scheme, exponent_of
 from bilinear.planner.streamed import QUEUE
@@ -111,26 +112,40 @@ def tiles(rows: int, columns: int, ranks: int) -> tuple[TileOfC, ...]:
     return min(layouts, key=lambda found: sum(row[1] - row[0] + column[1] - column[0] for row, column in found))
 
 
-def shared_products(products: int, block: Extents, ranks: int) -> tuple[tuple[RankTask, ...], ...]:
-    """As many products of blocks shared evenly: whole ones first; those left over are cut so that every rank has the same part of them.
+def is_block(form: Form, linear: LinearMap) -> bool:
+    """Whether an output of a map is one of its inputs."""
+    return len(form) == 1 and form[0][1] == 1 and form[0][0] < linear.inputs
+
+
+def _sums(levels: Sequence[Scheme], product: int) -> int:
+    """How many factors of a product of these levels are not blocks as they are, at all levels."""
+    count = 0
+    for scheme in reversed(levels):
+        product, own = divmod(product, scheme.rank)
+        count += sum(not is_block(linear.outputs[own], linear) for linear in (scheme.u, scheme.v))
+    return count
+
+
+def shared_products(order: Sequence[int], block: Extents, ranks: int) -> tuple[tuple[RankTask, ...], ...]:
+    """Products of blocks in this order, shared evenly: whole ones, then those left over, cut so that every rank has the same part.
 
     If the ranks divide into equal groups, one for each product left over, a group cuts its product in tiles. Else the products lie end to
     end, row by row, and every rank takes an equal piece of that line.
     """
-    whole, rest = divmod(products, ranks)
+    whole, rest = divmod(len(order), ranks)
     m, k, n = block
-    found = [[RankTask(rank * whole + at, (0, m), run(0, k), (0, n)) for at in range(whole)] for rank in range(ranks)]
-    first = ranks * whole
+    found = [[RankTask(order[at * ranks + rank], (0, m), run(0, k), (0, n)) for at in range(whole)] for rank in range(ranks)]
+    left = order[ranks * whole :]
     if rest and ranks % rest == 0:
         group = ranks // rest
         for rank in range(ranks):
             rows, columns = tiles(m, n, group)[rank % group]
-            found[rank].append(RankTask(first + rank // group, rows, run(0, k), columns))
+            found[rank].append(RankTask(left[rank // group], rows, run(0, k), columns))
     elif rest:
         for rank, at in product(range(ranks), range(rest)):
             edges = (Fraction(rest, ranks) * rank - at, Fraction(rest, ranks) * (rank + 1) - at)
             low, high = (floor(min(max(edge, Fraction(0)), Fraction(1)) * m) for edge in edges)
-            found[rank].append(RankTask(first + at, (low, high), run(0, k), (0, n)))
+            found[rank].append(RankTask(left[at], (low, high), run(0, k), (0, n)))
     return tuple(tuple(task for task in tasks if task.result.size) for tasks in found)
 
 
@@ -325,7 +340,8 @@ def _by_scheme(
     m, k, n = (-(-extent // parts) for extent, parts in zip(extents, grid, strict=True))
     home = _strips(m, k, grid[0], grid[1], ranks), _strips(k, n, grid[1], grid[2], ranks), _strips(m, n, grid[0], grid[2], ranks)
     form = _strips(m, k, 1, 1, ranks), _strips(k, n, 1, 1, ranks), _strips(m, n, 1, 1, ranks)
-    tasks = shared_products(prod(level.rank for level in breadth), (m, k, n), ranks)
+    order = sorted(range(prod(level.rank for level in breadth)), key=partial(_sums, breadth))  # those that wait for no sum first
+    tasks = shared_products(order, (m, k, n), ranks)
     return RankPlan(extents, depth, breadth, given, home, form, tasks)
 
 
@@ -420,6 +436,12 @@ class RankPlan:
     def products(self) -> int:
         """The products of the breadth-first levels."""
         return prod(scheme.rank for scheme in self.breadth)
+
+    @property
+    def begins_with_blocks(self) -> bool:
+        """Whether the operands of each rank's first task are blocks of A and of B, not sums."""
+        first = [tasks[0].product for tasks in self.tasks if tasks]
+        return bool(self.breadth) and not any(_sums(self.breadth, product) for product in first)
 
     @property
     def name(self) -> str:

@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from network.lockstep import Network, Rank, indices, pieces, run, run_all, times
 
+from bilinear.backends.array_sums import evaluate
 from bilinear.distributed import BlockCyclic, BlockNonCyclic, Pieces, ProcessGrid, Slab, from_descriptor, home, shape
 from bilinear.distributed.distributions import LAYOUTS, Distribution, Rect, inside, joined, meet, near_even
 from bilinear.distributed.multiply import Request, local_multiply, plan_for
-from bilinear.distributed.rank import steps_of
+from bilinear.distributed.rank import Post, steps_of
 from bilinear.distributed.rank_plan import (
     Extents,
     RankPlan,
@@ -338,11 +339,28 @@ def test_the_order_of_a_breadth_first_level_is_reached() -> None:
 def test_products_are_shared_evenly(products: int, ranks: int) -> None:
     """Every element of every product is computed once, and no rank has more than its share but for a strip of each product it cuts."""
     block = 12, 5, 10
-    shares = shared_products(products, block, ranks)
+    shares = shared_products(range(products)[::-1], block, ranks)
     cells = Counter((task.product, i, j) for tasks in shares for task in tasks for i, j in product(range(*task.rows), range(*task.columns)))
     assert cells == Counter((p, i, j) for p, i, j in product(range(products), range(12), range(10)))
     work = [sum((task.rows[1] - task.rows[0]) * (task.columns[1] - task.columns[0]) for task in tasks) for tasks in shares]
     assert max(work) <= products * 120 / ranks + 2 * 12
+
+
+def test_blocks_of_first_tasks_travel_while_sums_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of two ranks begins Winograd's scheme with a block of A times one of B. Strassen's has no such product."""
+    summed: list[object] = []
+
+    def recorded(*given: Any) -> Any:
+        summed.append(given)
+        return evaluate(*given)
+
+    monkeypatch.setattr("bilinear.distributed.rank.evaluate", recorded)
+    for name, before in (("winograd", 0), ("strassen", 2)):
+        plan = decompose((8, 8, 8), 2, home((8, 8, 8), 2, name, levels=1), SCHEMES[name], 1)
+        a, b = (np.ones(spread[1].shape) for spread in plan.given[:2])
+        steps = steps_of(plan, 1, a, b, times)
+        assert isinstance(next(steps), Post) and len(summed) == before
+        summed.clear()
 
 
 @pytest.mark.parametrize(("ranks", "columns"), [(1, 1), (4, 2), (7, 3), (9, 3), (64, 8)])
