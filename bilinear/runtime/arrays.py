@@ -321,9 +321,8 @@ def adopt_tensor(torch: ModuleType, array: Array, reads: bool = True) -> Array:
         return array
     if array.requires_grad and torch.is_grad_enabled():
         raise unrecorded("there is no derivative for it")
-    tangents = torch.autograd.forward_ad
     try:
-        if tangents._current_level >= 0 and tangents.unpack_dual(array).tangent is not None:
+        if _has_tangent(torch, array):
             raise ValueError("it has a tangent, which would be lost")
         if torch._is_functional_tensor(array):  # its memory may be older than what it stands for
             raise ValueError("it stands for another one in torch.func.functionalize")
@@ -338,6 +337,14 @@ def adopt_tensor(torch: ModuleType, array: Array, reads: bool = True) -> Array:
         if name_of(array.dtype) not in TYPES:
             hint = f"convert it: these options are for tensors of {', '.join(sorted(TYPES))}"
         raise fail("E517", f"a tensor cannot be multiplied as it lies in memory: {error}", hint) from None
+
+
+def _has_tangent(torch: ModuleType, tensor: Array) -> bool:
+    tangents = torch.autograd.forward_ad
+    try:
+        return tangents._current_level >= 0 and tangents.unpack_dual(tensor).tangent is not None
+    except RuntimeError:  # inside of an operator, below derivatives, PyTorch refuses to look
+        return False
 
 
 def _on_gpu(tensor: Array) -> Array:

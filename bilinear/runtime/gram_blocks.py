@@ -27,7 +27,7 @@ from bilinear.methods.halves import multiplies_triangle
 from bilinear.planner.gram import ALIGNMENT, TRIANGLE_TILE, GramPlan, plan_by_size
 from bilinear.planner.plan import LIBRARY
 from bilinear.runtime.accept import accepted, check_out, shares_memory
-from bilinear.runtime.arrays import Kind, half_of, multiplies_itself, torch_of
+from bilinear.runtime.arrays import Kind, half_of, multiplies_itself, name_of, torch_of
 from bilinear.runtime.decide import check_library_accuracy
 from bilinear.runtime.devices_here import uses_library
 from bilinear.runtime.gram_plans import TILE, described_plan, plan_for_call
@@ -444,22 +444,29 @@ def gram_of_array(
         raise fail("E794", "products= belongs to an algorithm for A*A^T, and there is none", hint)
     else:
         other = found if isinstance(found, str) else of_blocks(found)
-    if element is not None and asked.reproducible is not None:
-        raise fail("E821", f"no kernels keep these bits for A*A^T of {element}", "convert the tensor to float32")
-    if element is not None and isinstance(asked.accuracy, float | int):
-        raise fail("E519", f"no error bound is known for A*A^T of {element}", "leave accuracy= out")
+    is_here = torch is not None and isinstance(a, torch.Tensor) and not a.is_cuda
+    half = HALVES.get(name_of(a.dtype)) if is_here else element
+    if half is not None and asked.reproducible is not None:
+        raise fail("E821", f"no kernels keep these bits for A*A^T of {half}", "convert the tensor to float32")
+    if half is not None and isinstance(asked.accuracy, float | int):
+        raise fail("E519", f"no error bound is known for A*A^T of {half}", "leave accuracy= out")
+    if torch is not None and half is not element and (out is None or out.dtype in (a.dtype, torch.float32)):
+        wide = None if out is None else out.float()  # processors sum in float32, too, and round once
+        result = gram_of_array(a.float(), wide, transposed, triangle, algorithm, products, asked, stream)
+        return result.to(a.dtype) if out is None else out.copy_(wide)
     with accepted({"a": a}, {"out": out}, asked.workspace, stream, bits=element is not None) as (kind, (x,), (target,), buffer):
-        result = run(asked._replace(algorithm=other, workspace=buffer), kind, _operand(x, transposed), target, triangle)
+        require_gram(x.ndim, x.dtype.kind, x.dtype)
+        operand = x.swapaxes(-1, -2) if transposed else x
+        result = run(asked._replace(algorithm=other, workspace=buffer), kind, operand, target, triangle)
         if out is not None:
             return out
         found = kind.give_back(result)
         return found if element is None else found.view(a.dtype)
 
 
-def _operand(a: Array, transposed: bool) -> Array:
-    if a.ndim < 2:
-        raise fail("E791", f"an array of {a.ndim} dimension(s) is not a matrix", "give an array of shape (..., n, k)")
-    if a.dtype.kind not in "biuf":
-        hint = "use matmul with the transpose or its conjugate" if a.dtype.kind == "c" else "use matmul"
-        raise fail("E792", f"no A*A^T of {a.dtype}", hint)
-    return a.swapaxes(-1, -2) if transposed else a
+def require_gram(dimensions: int, kind: str, dtype: object) -> None:
+    """Refuse an operand that is no matrix (E791) or of a kind of types, named as NumPy does, without A*A^T (E792)."""
+    if dimensions < 2:
+        raise fail("E791", f"an array of {dimensions} dimension(s) is not a matrix", "give an array of shape (..., n, k)")
+    if kind not in "biuf":
+        raise fail("E792", f"no A*A^T of {dtype}", "use matmul with the transpose or its conjugate" if kind == "c" else "use matmul")

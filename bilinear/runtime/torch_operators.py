@@ -18,7 +18,7 @@ from bilinear.frontend import Loaded, LoadedGram, load_any, names_of_levels
 from bilinear.ir.matrix import Array, Factor
 from bilinear.runtime.arrays import TYPES, is_plain, records_gradients, unrecorded, untraced
 from bilinear.runtime.call import found_again, is_product, keep_pytorchs, matmul_tensors, multiplies_by_itself
-from bilinear.runtime.gram_blocks import gram_of_array
+from bilinear.runtime.gram_blocks import gram_of_array, require_gram
 from bilinear.runtime.options import Accuracy, Options, algorithm_as_it_is, check_levels, check_options, spelled
 from bilinear.runtime.replay import asked_of, replays
 
@@ -89,7 +89,25 @@ def multiply(a: Array, b: Array, how: How) -> Array:
         raise untraced("a product by an algorithm that is given by its name or path")
     if "torch.distributed.tensor" in sys.modules and not torch.compiler.is_compiling():
         _let_shards_lie()
-    return _PRODUCT[torch.compiler.is_compiling()].apply(a, b, *how)
+    return _seen(_PRODUCT, _OPERATORS[a.ndim] if a.ndim in _OPERATORS else _CLASSICAL[2])(a, b, *how)
+
+
+def _seen(functions: dict[bool, Array], operator: Callable[..., Array]) -> Callable[..., Array]:
+    """What is called where PyTorch sees operators: a function with the derivatives that its compiler or `torch.func` takes.
+
+    `torch.func.functionalize` takes the operator alone. A tangent of a tangent is refused (E517): PyTorch loses it in such functions.
+    """
+    if torch.compiler.is_compiling():
+        return functions[True].apply  # type: ignore[no-any-return]
+    kinds = [level.key() for level in torch._C._functorch.get_interpreter_stack() or ()]
+    if kinds.count(_KINDS.Jvp) > 1:
+        raise untraced("a tangent of a tangent; jacrev of jvp or of jacfwd has none")
+    if _KINDS.Functionalize in kinds and not {_KINDS.Grad, _KINDS.Jvp} & set(kinds):
+        return operator
+    return functions[False].apply  # type: ignore[no-any-return]
+
+
+_KINDS = torch._C._functorch.TransformType
 
 
 @cache
@@ -479,8 +497,9 @@ _gram_operator.register_vmap(lambda info, in_dims, a, *options: (torch.ops.bilin
 
 def recorded_gram(a: Array, transposed: bool, triangle: str | None, how: How, products: str) -> Array:
     """`gram` of a tensor that PyTorch sees. Its derivatives multiply two matrices, by `products` if the algorithm is one for A*A^T."""
+    require_gram(a.ndim, "c" if a.is_complex() else "f", a.dtype)
     options = transposed, triangle, how.algorithm, how.levels, how.reproducible, products, _is_of_gram(str(how.algorithm))
-    return _GRAM[torch.compiler.is_compiling()].apply(a, *options)
+    return _seen(_GRAM, torch.ops.bilinear.gram)(a, *options)
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

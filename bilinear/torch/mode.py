@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array, Factor
 from bilinear.runtime.options import named_levels, warn_unused
-from bilinear.runtime.torch_operators import SCHEDULED, How, as_how, is_autocast, multiplied_type, product, require_tensors
+from bilinear.runtime.torch_operators import SCHEDULED, How, as_how, multiplied_type, product, require_tensors
 
 
 def linear(
@@ -68,11 +68,12 @@ def weighted(x: Array, weight: Array, bias: Array, how: How) -> Array:
     """`linear` with options that were checked. PyTorch multiplies types that no schedule runs on."""
     require_tensors(x=x, weight=weight)
     reason = why_pytorchs(x, how)
-    if reason is not None:
-        leave(how, reason)
-        return torch.nn.functional.linear(x, weight, bias)
-    result = product(x, weight.mT if weight.ndim > 1 else weight, how)
-    return result if bias is None else result + in_type_of(result, bias)
+    is_usual = weight.ndim == 2 and (bias is None or (bias.ndim < 2 and multiplied_type(bias) == multiplied_type(x)))
+    if reason is not None or not is_usual:
+        leave(how, reason or "this form of linear has no algorithm")
+        return torch.nn.functional.linear(x, weight, bias)  # which may refuse it
+    result = product(x, weight.mT, how)
+    return result if bias is None else result + bias.to(result.dtype)
 
 
 def why_pytorchs(tensor: Array, how: How) -> str | None:
@@ -95,11 +96,6 @@ def _warn(algorithm: str, reason: str) -> bool:
     """Warn; while PyTorch traces a function, once for the trace."""
     warn_unused(algorithm, reason)
     return True
-
-
-def in_type_of(product: Array, addend: Array) -> Array:
-    """What is added to a product, in the product's type where autocast chose that, as in PyTorch's own functions."""
-    return addend.to(product.dtype) if is_autocast(product.device.type) else addend
 
 
 def checked_how(algorithm: str, levels: int | Literal["auto"], reproducible: str | None) -> How:
@@ -247,7 +243,7 @@ def _why_not(how: How, func: Function, types: Kinds, tensors: Tensors | None, gi
         return "a tensor is of a subclass, which may multiply otherwise"
     if any(x.layout is not torch.strided or x.is_nested for x in operands):
         return "a tensor is sparse or nested"
-    if any(x.dtype != operands[0].dtype for x in operands) and not is_autocast(operands[0].device.type):
+    if any(multiplied_type(x) != multiplied_type(operands[0]) for x in operands):
         return f"the operands of {func.__name__} are of different types"
     return why_pytorchs(operands[0], how)
 
@@ -262,23 +258,31 @@ def _bmm(how: How, input: Array, mat2: Array) -> Array:
 
 
 def _addmm(how: How, input: Array, mat1: Array, mat2: Array, *, beta: Factor = 1, alpha: Factor = 1) -> Array:
-    if alpha == 0:  # nothing is multiplied, and no NaN spreads
+    if alpha == 0 or not _are_held(input, beta, alpha):  # of 0 nothing is multiplied, and no NaN spreads
         return torch.addmm(input, mat1, mat2, beta=beta, alpha=alpha)
     return _added(input, _mm(how, mat1, mat2), beta, alpha)
 
 
 def _baddbmm(how: How, input: Array, batch1: Array, batch2: Array, *, beta: Factor = 1, alpha: Factor = 1) -> Array:
-    if alpha == 0:
+    if alpha == 0 or not _are_held(input, beta, alpha):
         return torch.baddbmm(input, batch1, batch2, beta=beta, alpha=alpha)
     return _added(input, _bmm(how, batch1, batch2), beta, alpha)
 
 
+def _are_held(addend: Array, *factors: Factor) -> bool:
+    """Whether factors are numbers of the tensors' kind; PyTorch converts others in its own way."""
+    kind = complex if addend.is_complex() else float if addend.is_floating_point() else int
+    return all(isinstance(x, int | float | kind) and not isinstance(x, bool) and (kind is not int or isinstance(x, int)) for x in factors)
+
+
 def _added(addend: Array, product: Array, beta: Factor, alpha: Factor) -> Array:
-    """beta * addend + alpha * product, of the shape of the product; with beta = 0 the addend is not read."""
+    """beta * addend + alpha * product, of the shape of the product; with beta = 0 the addend is not read, and its gradient is 0."""
     scaled = product if alpha == 1 else product * alpha
-    if beta == 0:
-        return scaled
-    return torch.add(scaled, in_type_of(product, addend).expand(product.shape), alpha=beta)
+    whole = addend.to(product.dtype).expand(product.shape)  # refuses another shape
+    if beta != 0:
+        return torch.add(scaled, whole, alpha=beta)
+    every = torch.ones((), dtype=torch.bool, device=whole.device)
+    return scaled + whole.masked_fill(every, 0) if addend.requires_grad else scaled
 
 
 _KNOWN = {"input", "mat1", "mat2", "batch1", "batch2", "other", "weight", "bias", "tensor1", "tensor2", "beta", "alpha"}

@@ -33,12 +33,17 @@ def added(a: Array, b: Array) -> Array:
     return torch.addmm(a.sum(-1)[:, None], a, b, beta=2, alpha=3)
 
 
+def unread(a: Array, b: Array) -> Array:
+    return torch.addmm(b.sum(-2)[..., None, :], a, b, beta=0, alpha=3)
+
+
 WAYS: dict[str, tuple[Multiply, Multiply]] = {
     "torch.matmul": (bilinear.torch.matmul, torch.matmul),
     "torch.matmul, named": (partial(bilinear.torch.matmul, **NAMED), torch.matmul),
     "torch.linear": (lambda a, b: bilinear.torch.linear(a, b.mT, b[0], **NAMED), lambda a, b: torch.nn.functional.linear(a, b.mT, b[0])),
     "using": (partial(in_context, torch.matmul), torch.matmul),
     "using addmm": (partial(in_context, added), added),
+    "using addmm, beta = 0": (partial(in_context, unread), unread),
     "matmul": (bilinear.matmul, torch.matmul),
     "matmul, named": (partial(bilinear.matmul, **NAMED), torch.matmul),
     "matmul, levels": (partial(bilinear.matmul, algorithm=["winograd", "strassen"]), torch.matmul),
@@ -47,6 +52,7 @@ WAYS: dict[str, tuple[Multiply, Multiply]] = {
     "matmul, bits": (partial(bilinear.matmul, reproducible="bitwise", accuracy="twice"), torch.matmul),
     "matmul, workspace": (partial(bilinear.matmul, workspace=10**6, algorithm="strassen", levels=1), torch.matmul),
     "gram": (lambda a, b: bilinear.gram(a).sum() * b, lambda a, b: (a @ a.mT).sum() * b),
+    "gram, 16 bits": (lambda a, b: bilinear.gram(a.bfloat16()), lambda a, b: a.bfloat16() @ a.bfloat16().mT),
     "gram, bits": (
         lambda a, b: bilinear.gram(a, transposed=True, reproducible="bitwise") @ b,
         lambda a, b: (a.mT @ a) @ b,
@@ -140,6 +146,8 @@ CONTEXTS: dict[str, Callable[[Multiply], object]] = {
     "func.grad": lambda f: torch.func.grad(partial(loss, f), argnums=(0, 1))(A, B),
     "func.vjp": lambda f: torch.func.vjp(f, A, B)[1](f(A, B)),
     "func.jvp": lambda f: torch.func.jvp(f, (A, B), (A + 1, B - 2)),
+    "func.linearize": lambda f: torch.func.linearize(f, A, B)[1](A + 1, B - 2),
+    "func.functionalize": lambda f: torch.func.functionalize(partial(two, f))(A, B),
     "func.hessian": lambda f: torch.func.hessian(partial(loss, f))(A, B),
     "func.jacfwd": lambda f: torch.func.jacfwd(f, argnums=1)(A, B),
     "vmap": lambda f: torch.vmap(f, in_dims=(1, None))(integers(6, 3, 4), B),
@@ -215,8 +223,68 @@ SEEN: dict[str, tuple[str, Multiply]] = {
     "multi_dot, traced": ("E517", lambda a, b: torch.vmap(lambda a: bilinear.multi_dot([a, B, a]))(a.detach()[None])),
     "multi_dot, functional": ("E517", lambda a, b: torch.func.functionalize(lambda a: bilinear.multi_dot([a, B, a]))(A)),
     "multi_dot, tangents": ("E517", lambda a, b: tangents(lambda a, b: bilinear.multi_dot([a, b, a]))),
+    "a tangent of a tangent": ("E517", lambda a, b: torch.func.jacfwd(torch.func.jacfwd(partial(bilinear.matmul, b=B)))(A)),
+    "gram, a tangent of a tangent": ("E517", lambda a, b: torch.func.jacfwd(torch.func.jacfwd(bilinear.gram))(A)),
+    "gram of vectors": ("E791", lambda a, b: torch.vmap(bilinear.gram)(A)),
+    "gram of complex": ("E792", lambda a, b: bilinear.gram(torch.complex(a, a).to("meta"))),
+    "gram, 16 bits and an accuracy": ("E519", lambda a, b: bilinear.gram(A.bfloat16(), accuracy=1.0)),
     "multi_dot, meta": ("E517", lambda a, b: bilinear.multi_dot([a.detach().to("meta")] * 2)),
 }
+
+
+NAN, W = A * float("nan"), B.mT
+FORMS: dict[str, Callable[[], Array]] = {
+    "another shape, unread": lambda: torch.addmm(torch.ones(5), A, B, beta=0),
+    "a batch, unread": lambda: torch.addmm(torch.ones(1, 6, 6), A, B, beta=0),
+    "NaN, unread": lambda: torch.addmm(NAN[:, :1], A, B, beta=0),
+    "alpha = 0 of NaN": lambda: torch.addmm(A @ B, NAN, B, alpha=0, beta=2),
+    "batches, alpha = 0": lambda: torch.baddbmm(A @ B, NAN[None], B[None], alpha=0).isnan(),
+    "no terms": lambda: torch.addmm(A @ B, A[:, :0], B[:0], beta=3),
+    "integers, alpha = 2.5": lambda: torch.addmm((A @ B).int(), A.int(), B.int(), alpha=2.5),
+    "integers, beta = 0.5": lambda: torch.addmm((A @ B).int(), A.int(), B.int(), beta=0.5),
+    "integers, alpha = 2j": lambda: torch.addmm((A @ B).int(), A.int(), B.int(), alpha=2j),
+    "beta = True": lambda: torch.addmm(A @ B, A, B, beta=True),
+    "alpha = 2j": lambda: torch.addmm(torch.complex(A @ B, A @ B), torch.complex(A, A), torch.complex(B, B), alpha=2j),
+    "an expanded out": lambda: torch.mm(A, B, out=A[:, :1].expand(6, 6)),
+    "a batch of weights": lambda: torch.nn.functional.linear(A, W[None]),
+    "a vector of weights": lambda: torch.nn.functional.linear(A, W[0], W[0, :1]),
+    "another bias": lambda: torch.nn.functional.linear(A, W, torch.ones(6, dtype=torch.float32)),
+    "a matrix as bias": lambda: torch.nn.functional.linear(A[0], W, torch.ones(1, 6, dtype=A.dtype)),
+    "a number as bias": lambda: torch.nn.functional.linear(A, W, A[0, 0]),
+    "autocast of an addend": lambda: in_autocast(lambda: torch.addmm(A @ B, A.float(), B.float())),
+    "autocast of a bias": lambda: in_autocast(lambda: torch.nn.functional.linear(A.float(), W.float(), torch.ones(6))),
+    "autocast of complex": lambda: in_autocast(lambda: torch.mm(torch.complex(A, A), torch.complex(B, B).conj())),
+}
+
+
+def in_autocast(run: Callable[[], Array]) -> Array:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return run()
+
+
+@pytest.mark.filterwarnings("ignore")  # that an algorithm does not run
+def test_every_form_in_a_context_is_what_pytorch_makes_of_it() -> None:
+    differ = []
+    for name, form in FORMS.items():
+        found = []
+        for run in (form, lambda form=form: in_context(lambda *_: form(), A, B)):
+            try:
+                found.append(run())
+            except Exception as error:
+                found.append(type(error))
+        if not same(*found):
+            differ.append((name, found))
+    assert not differ
+
+
+def test_matrices_of_16_bits_on_processors_by_their_transposes() -> None:
+    """Sums are float32, and rounded once, into `out` of either type; the other triangle stays."""
+    square = A @ A.mT
+    for dtype in (torch.bfloat16, torch.float16):
+        for kept in (dtype, torch.float32):
+            out = torch.full((6, 6), 3, dtype=kept)
+            assert bilinear.gram(A.to(dtype), out, alpha=2, beta=-1, triangle="lower") is out
+            assert same(out, torch.tril(2 * square - 3).add(3 * torch.ones(6, 6).triu(1)).to(kept))
 
 
 @pytest.mark.filterwarnings("ignore")  # what PyTorch says of itself is not ours
