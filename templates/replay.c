@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPERANDS = 3, OPTIONS = 16, VIEW = 5, KEY = 2 + OPERANDS * VIEW + OPTIONS, SLOTS = 1024 };
+enum { OPERANDS = 3, OPTIONS = 16, GIVEN = OPERANDS + OPTIONS, VIEW = 5, KEY = 2 + OPERANDS * VIEW + OPTIONS, SLOTS = 1024 };
 enum { MOST_BYTES = 4096, MOST_ARGUMENTS = 512 };
 /* The words of a program: whether it needs multiples of 16, whether it may be recorded, whether A and B change places, and the four distances
    of addresses at which C may share bytes with A and B. Then the number of pointers, and for each where it lies among the arguments, its base,
@@ -43,11 +43,23 @@ typedef struct {
 
 static Entry *table[SLOTS];
 static PyTypeObject *array_type, *tensor_type, *parameter_type;
-static PyObject *watched, *is_recording, *record, *text_shape, *text_strides, *text_dtype, *text_data, *text_ptr, *text_grad, *text_neg;
+static PyObject *watched, *is_recording, *record, *level, *tangents, *text_level, *text_shape, *text_strides, *text_dtype, *text_data, *text_ptr, *text_grad, *text_neg;
 static int (*context_of)(void **), (*is_capturing)(void *, int *);
 static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 static intptr_t (*array_stream)(void);
 static int (*tensor_view)(void *, Tensor *), (*tensor_stream)(int, int32_t, void **);
+static PyObject *(*usual)(PyObject *, PyObject *const *, size_t, PyObject *), *parameters[GIVEN], *usually[GIVEN];
+extern char **environ;
+/* Where CuPy's arrays hold what `view` reads, by bytes: vectors of extents and of strides, the type, the memory, and there its address. */
+enum { SHAPE, STRIDES, TYPE, MEMORY, ADDRESS, PLACES };
+static size_t in_array[PLACES];
+static PyTypeObject *memory_type; /* NULL if the places are not known */
+#define AT(type, of, bytes) (*(type const *)((const char *)(of) + (bytes)))
+/* Functions of PyTorch's libraries, and where a tensor of Python's holds PyTorch's; NULL if Python's are to be asked. */
+static _Bool (*records)(void), (*includes)(uint16_t), (*asks_gradient)(const void *), (*is_negated)(const void *);
+static int64_t (*modes)(void);
+static uint16_t older_vmap;
+static size_t in_tensor;
 
 static int pair(PyObject *owner, PyObject *name, int64_t *to) {
   PyObject *two = PyObject_GetAttr(owner, name);
@@ -60,6 +72,13 @@ static int pair(PyObject *owner, PyObject *name, int64_t *to) {
 /* Where a matrix lies, and its type and device; 0 for what is no matrix here. An exception may be set. */
 static int view(PyObject *x, int64_t *to, uint64_t *address) {
   if (Py_TYPE(x) == array_type) {
+    if (memory_type && Py_TYPE(AT(PyObject *, x, in_array[MEMORY])) == memory_type) {
+      const int64_t *shape = AT(const int64_t *, x, in_array[SHAPE]), *strides = AT(const int64_t *, x, in_array[STRIDES]);
+      if (AT(const int64_t *, x, in_array[SHAPE] + 8) - shape != 2) return 0;
+      memcpy(to, shape, 16), memcpy(to + 2, strides, 16);
+      to[4] = AT(int64_t, x, in_array[TYPE]), *address = AT(uint64_t, AT(PyObject *, x, in_array[MEMORY]), in_array[ADDRESS]);
+      return 1;
+    }
     if (!pair(x, text_shape, to) || !pair(x, text_strides, to + 2)) return 0;
     PyObject *type = PyObject_GetAttr(x, text_dtype), *data = PyObject_GetAttr(x, text_data);
     PyObject *number = data ? PyObject_GetAttr(data, text_ptr) : NULL;
@@ -84,14 +103,24 @@ static int says(PyObject *answer) { /* 1 and 0 for True and False, -1 for an exc
   return found;
 }
 
+/* Whether something must see operators, as `watched` of Python tells; -1 for an exception. */
+static int is_watched(void) {
+  if (!modes) return says(PyObject_CallNoArgs(watched));
+  if (modes() > 0 || includes(older_vmap)) return 1;
+  PyObject *inside = PyObject_CallNoArgs(level), *tangent = inside ? PyObject_GetAttr(tangents, text_level) : NULL;
+  int found = tangent ? inside != Py_None || PyLong_AsLong(tangent) >= 0 : -1;
+  Py_XDECREF(inside), Py_XDECREF(tangent);
+  return PyErr_Occurred() ? -1 : found;
+}
+
 /* The key and the addresses of a call; `asks` for gradients. 0 if Python is to decide, perhaps with an exception. */
-static int key_of(PyObject *given, int64_t *key, uint64_t *address, int *asks) {
-  PyObject *first = PyTuple_GetItem(given, 0);
+static int key_of(PyObject *const *given, int64_t *key, uint64_t *address, int *asks) {
+  PyObject *first = given[0];
   int tensors = is_tensor(first);
   if (!tensors && (!array_type || Py_TYPE(first) != array_type)) return 0;
   memset(key, 0, KEY * sizeof *key);
   for (int i = 0; i < OPERANDS; i++) {
-    PyObject *x = PyTuple_GetItem(given, i);
+    PyObject *x = given[i];
     if (x == Py_None && i == 2) {
       key[2 + i * VIEW] = -1, address[2] = 0;
       continue;
@@ -99,8 +128,8 @@ static int key_of(PyObject *given, int64_t *key, uint64_t *address, int *asks) {
     if (tensors ? !is_tensor(x) : Py_TYPE(x) != array_type) return 0;
     if (!view(x, key + 2 + i * VIEW, address + i)) return 0;
     if (!tensors) continue;
-    int negated = says(PyObject_CallMethodObjArgs(x, text_neg, NULL));
-    int grad = negated ? -1 : says(PyObject_GetAttr(x, text_grad));
+    int negated = modes ? is_negated((char *)x + in_tensor) : says(PyObject_CallMethodObjArgs(x, text_neg, NULL));
+    int grad = negated ? -1 : modes ? asks_gradient(AT(void *, x, in_tensor)) : says(PyObject_GetAttr(x, text_grad));
     if (grad < 0) return 0;
     *asks |= grad;
   }
@@ -108,7 +137,7 @@ static int key_of(PyObject *given, int64_t *key, uint64_t *address, int *asks) {
   void *context = NULL;
   if (context_of(&context) || !context) return 0;
   key[0] = (int64_t)(intptr_t)(tensors ? tensor_type : array_type), key[1] = (int64_t)(intptr_t)context;
-  for (int i = 0; i < OPTIONS; i++) key[2 + OPERANDS * VIEW + i] = (int64_t)(intptr_t)PyTuple_GetItem(given, OPERANDS + i);
+  for (int i = 0; i < OPTIONS; i++) key[2 + OPERANDS * VIEW + i] = (int64_t)(intptr_t)given[OPERANDS + i];
   return !PyErr_Occurred();
 }
 
@@ -178,27 +207,33 @@ static PyObject *decide_anew(void) {
 }
 
 /* The result; NULL if Python is to decide, perhaps with an exception. */
-static PyObject *run_kept(Entry *entry, PyObject *given, Call *call, int asks) {
-  PyObject *first = PyTuple_GetItem(given, 0);
-  if (is_tensor(first) && says(PyObject_CallNoArgs(watched))) return NULL;
-  if (asks && (asks = says(PyObject_CallNoArgs(is_recording)))) {
+static PyObject *run_kept(Entry *entry, PyObject *const *given, Call *call, int asks) {
+  if (is_tensor(given[0]) && is_watched()) return NULL;
+  if (asks && (asks = modes ? records() : says(PyObject_CallNoArgs(is_recording)))) {
     if (asks < 0 || !entry->words[RECORDED]) return NULL;
-    return PyObject_CallFunctionObjArgs(record, first, PyTuple_GetItem(given, 1), NULL);
+    return PyObject_CallFunctionObjArgs(record, given[0], given[1], NULL);
   }
-  int done = run(entry, PyTuple_GetItem(given, 2), call);
+  int done = run(entry, given[2], call);
   Py_XDECREF(call->space);
   if (done) return call->result;
   Py_XDECREF(call->result);
   return NULL;
 }
 
-static PyObject *replay(PyObject *module, PyObject *given) {
+/* Whether the environment says what multiplies. */
+static int is_settled(void) {
+  for (char **at = environ; at && *at; at++)
+    if (!strncmp(*at, "BILINEAR_", 9) && (!strncmp(*at + 9, "USE_LIBRARY=", 12) || !strncmp(*at + 9, "DEVICE=", 7))) return 1;
+  return 0;
+}
+
+static PyObject *find(PyObject *const *given) {
   int64_t key[KEY];
   Call call;
   PyObject *result = NULL;
   int asks = 0;
   memset(&call, 0, sizeof call);
-  if (!getenv("BILINEAR_USE_LIBRARY") && !getenv("BILINEAR_DEVICE") && key_of(given, key, call.address, &asks)) {
+  if (!is_settled() && key_of(given, key, call.address, &asks)) {
     Entry *entry = *slot(key);
     if (entry && !memcmp(entry->key, key, sizeof key)) {
       entry->users++;
@@ -209,13 +244,40 @@ static PyObject *replay(PyObject *module, PyObject *given) {
   return result ? result : decide_anew();
 }
 
+static PyObject *const *items(PyObject *tuple, PyObject **to) {
+  for (int i = 0; i < GIVEN; i++) to[i] = PyTuple_GetItem(tuple, i);
+  return to;
+}
+
+static PyObject *replay(PyObject *module, PyObject *told) {
+  PyObject *given[GIVEN];
+  return find(items(told, given));
+}
+
+/* What stands before the usual vectorcall of `matmul`. Names are compared by identity, and whatever else is given is Python's. */
+static PyObject *call(PyObject *matmul, PyObject *const *arguments, size_t flagged, PyObject *names) {
+  size_t count = flagged & SIZE_MAX >> 1, named = names ? (size_t)PyTuple_Size(names) : 0; /* the highest bit is a flag */
+  PyObject *given[GIVEN], *result = NULL;
+  int fits = count <= OPERANDS;
+  memcpy(given, usually, sizeof given);
+  for (size_t i = 0; fits && i < count; i++) given[i] = arguments[i];
+  for (size_t i = 0, j; fits && i < named; i++) {
+    for (j = count; j < GIVEN && PyTuple_GetItem(names, i) != parameters[j]; j++) continue;
+    if ((fits = j < GIVEN)) given[j] = arguments[count + i];
+  }
+  if (fits && given[0] && given[1] && !(result = find(given))) return NULL;
+  if (result && result != Py_NotImplemented) return result;
+  Py_XDECREF(result);
+  return usual(matmul, arguments, flagged, names);
+}
+
 /* (given, (words, memory, maker of a result, maker of a workspace or None, ... what else is to live)) */
 static PyObject *keep(PyObject *module, PyObject *told) {
   int64_t key[KEY];
   uint64_t address[OPERANDS];
   int asks = 0;
-  PyObject *given = PyTuple_GetItem(told, 0), *held = PyTuple_GetItem(told, 1);
-  if (!key_of(given, key, address, &asks)) return decide_anew();
+  PyObject *given[GIVEN], *held = PyTuple_GetItem(told, 1);
+  if (!key_of(items(PyTuple_GetItem(told, 0), given), key, address, &asks)) return decide_anew();
   Entry *entry = calloc(1, sizeof *entry), **at = slot(key), *before = *at;
   if (!entry) return PyErr_NoMemory();
   memcpy(entry->key, key, sizeof key);
@@ -245,31 +307,49 @@ static PyObject *use_driver(PyObject *module, PyObject *told) {
   return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
-/* (type, what gives the handle of the current stream) */
+/* (type, what gives the handle of the current stream, then nothing or the places, and the type of the memory) */
 static PyObject *use_arrays(PyObject *module, PyObject *told) {
-  array_type = (PyTypeObject *)Py_NewRef(PyTuple_GetItem(told, 0)), array_stream = number(told, 1);
+  array_type = (PyTypeObject *)Py_NewRef(PyTuple_GetItem(told, 0)), array_stream = number(told, 1), memory_type = NULL;
+  if (PyTuple_Size(told) > 2) {
+    for (int i = 0; i < PLACES; i++) in_array[i] = (size_t)number(told, 2 + i);
+    memory_type = (PyTypeObject *)Py_NewRef(PyTuple_GetItem(told, 2 + PLACES));
+  }
   return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
 /* (type, type of parameters, what views a tensor, what gives a stream, whether operators are watched, whether gradients are recorded, and
-   what records them) */
+   what records them; then nothing, or the functions of PyTorch's libraries, the place in a tensor, the key of the older vmap, the level of
+   functorch, and the module with that of tangents) */
 static PyObject *use_tensors(PyObject *module, PyObject *told) {
-  tensor_view = number(told, 2), tensor_stream = number(told, 3);
+  tensor_view = number(told, 2), tensor_stream = number(told, 3), modes = NULL;
   watched = Py_NewRef(PyTuple_GetItem(told, 4)), is_recording = Py_NewRef(PyTuple_GetItem(told, 5)), record = Py_NewRef(PyTuple_GetItem(told, 6));
+  if (PyTuple_Size(told) > 7) {
+    records = number(told, 7), includes = number(told, 8), asks_gradient = number(told, 9), is_negated = number(told, 10);
+    in_tensor = (size_t)number(told, 12), older_vmap = (uint16_t)(size_t)number(told, 13);
+    level = Py_NewRef(PyTuple_GetItem(told, 14)), tangents = Py_NewRef(PyTuple_GetItem(told, 15)), modes = number(told, 11);
+  }
   parameter_type = (PyTypeObject *)Py_NewRef(PyTuple_GetItem(told, 1)), tensor_type = (PyTypeObject *)Py_NewRef(PyTuple_GetItem(told, 0));
   return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
+/* (names of parameters, their defaults, of A and B those of none, the usual vectorcall); the address of the one that may stand before it */
+static PyObject *stand_before(PyObject *module, PyObject *told) {
+  Py_INCREF(told); /* for ever */
+  items(PyTuple_GetItem(told, 0), parameters), items(PyTuple_GetItem(told, 1), usually);
+  usually[0] = usually[1] = NULL, usual = number(told, 2);
+  return PyErr_Occurred() ? NULL : PyLong_FromVoidPtr((void *)call);
 }
 
 static PyMethodDef methods[] = {{"replay", replay, METH_O, NULL},          {"keep", keep, METH_O, NULL},
                                 {"forget", forget, METH_NOARGS, NULL},     {"use_driver", use_driver, METH_O, NULL},
                                 {"use_arrays", use_arrays, METH_O, NULL},  {"use_tensors", use_tensors, METH_O, NULL},
-                                {NULL, NULL, 0, NULL}};
+                                {"stand_before", stand_before, METH_O, NULL}, {NULL, NULL, 0, NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "bilinear_replay", NULL, -1, methods, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit_bilinear_replay(void) {
-  PyObject **texts[] = {&text_shape, &text_strides, &text_dtype, &text_data, &text_ptr, &text_grad, &text_neg};
-  const char *names[] = {"shape", "strides", "dtype", "data", "ptr", "requires_grad", "is_neg"};
-  for (int i = 0; i < 7; i++)
+  PyObject **texts[] = {&text_shape, &text_strides, &text_dtype, &text_data, &text_ptr, &text_grad, &text_neg, &text_level};
+  const char *names[] = {"shape", "strides", "dtype", "data", "ptr", "requires_grad", "is_neg", "_current_level"};
+  for (int i = 0; i < 8; i++)
     if (!(*texts[i] = PyUnicode_InternFromString(names[i]))) return NULL;
   return PyModule_Create(&definition);
 }

@@ -203,7 +203,7 @@ def matmul(
             raise fail("E538", "a prepared operand has its type already", "leave dtype= and casting= out")
         return in_types(lambda given, target: matmul(given[0], given[1], target, **options), (a, b), out, dtype, casting)
     torch = torch_of(a, b, out) if "torch" in sys.modules else None
-    if (torch is None or not torch.compiler.is_compiling()) and replays.again is not None:
+    if replays.again is not None and not replays.stands_before and (torch is None or not torch.compiler.is_compiling()):
         limits = workspace, tolerance, plan, accuracy, reproducible, contention
         result = replays.again((a, b, out, stream, modulus, gpus, memory, balance, alpha, beta, algorithm, levels, inputs, *limits))
         if result is not NotImplemented:
@@ -244,6 +244,9 @@ def matmul(
     if isinstance(a, Kept) or isinstance(b, Kept):
         return _by_kept(a, b, out, asked, stream)
     return multiply_anew(a, b, out, asked, stream, key) if torch is None else matmul_tensors(torch, a, b, out, asked, stream)
+
+
+replays.multiply = matmul
 
 
 def _on(stream: AbstractContextManager[object], repeat: Repeat, a: Array, b: Array, out: Array, asked: Options) -> Array:

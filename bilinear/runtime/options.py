@@ -25,7 +25,7 @@ from bilinear.planner.plan import Plan
 from bilinear.planner.problem import BITWISE, require_accuracy, require_contention, require_inputs, require_reproducible
 from bilinear.runtime import devices_here
 from bilinear.runtime.accept import Casting
-from bilinear.runtime.arrays import NUMPY, Kind
+from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import Workspace, budget_and_buffer
 from bilinear.runtime.devices_here import USE_LIBRARY, uses_library, value_of
 
@@ -183,7 +183,7 @@ class Options(NamedTuple):
     plan: Plan | None = None
     accuracy: Accuracy = None
     device: Device | None = None
-    kind: Kind = NUMPY
+    kind: Kind = None  # type: ignore[assignment]  # before `settled`: PyTorch's older compilers make no default of a class
     cpu: Cpu | None = None
     conjugated: str = ""
     reproducible: str | None = None
@@ -293,7 +293,8 @@ def check_options(options: Options, out: Array) -> None:
         raise fail("E519", what, "leave it out; bilinear.plan(..., explain=True) shows the error of every plan")
     if options.reproducible is not None:
         require_reproducible(options.reproducible)
-        if options._replace(alpha=1, beta=0, workspace=None, accuracy=None, kind=NUMPY, conjugated="") != Options(reproducible=BITWISE):
+        plain = Options(kind=options.kind, reproducible=BITWISE)
+        if options._replace(alpha=1, beta=0, workspace=None, accuracy=None, conjugated="") != plain:
             what = "reproducible= chooses what multiplies: no algorithm, levels, plan, tolerance, contention, or promise of the inputs"
             raise fail("E820", what, "leave them out; accuracy= may choose the number of moduli")
     require_contention(options.contention)

@@ -33,6 +33,19 @@ _STREAM = "get_current_stream_ptr", b"intptr_t (void)"
 """CuPy's C function for the handle of the current stream, and its type."""
 _EXCHANGE = b"dlpack_exchange_api"
 """What PyTorch's C functions for tensors are called; in the struct of dlpack.h five follow the version and an older struct."""
+_PYTORCHS = {
+    "libc10.so": (
+        "_ZN3c108GradMode10is_enabledEv",
+        "_ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE",
+        "_ZNK3c1010TensorImpl13requires_gradEv",
+        "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv",
+    ),
+    "libtorch_cpu.so": ("_ZN2at6native6is_negERKNS_6TensorE",),
+}
+"""PyTorch's functions that tell whether gradients are recorded, a key is included, a tensor asks for gradients, how many modes there are,
+and whether a tensor is negated. Through Python each takes some 60 to 100 ns."""
+GIVEN = "a", "b", "out", "stream", "modulus", "gpus", "memory", "balance", *Options._fields[:9], "reproducible", "contention"
+"""The parameters of `matmul` that C compares, as `asked_of` lists them."""
 
 
 class Replays:
@@ -48,6 +61,8 @@ class Replays:
         return self.record(a, b)
 
     module: ModuleType | None = None
+    multiply: Callable[..., Array] | None = None  # `matmul`.
+    stands_before = False  # Whether C looks for a call of `matmul` before Python sees it.
     is_refused = False  # Whether it could not be built or loaded.
 
 
@@ -100,6 +115,7 @@ def _load() -> None:
     try:
         replays.module = load()
         replays.again = replays.module.replay
+        stand_before(replays.module, replays.multiply)
     except (BilinearError, ImportError, OSError, AttributeError, RuntimeError) as error:  # the last while the interpreter ends
         replays.is_refused = True
         logging.getLogger("bilinear").info("repeated calls stay Python's: %s", error)
@@ -117,6 +133,19 @@ def load() -> ModuleType:
     functions = driver.cuCtxGetCurrent, driver.cuStreamIsCapturing, driver.cuLaunchKernel
     module.use_driver(tuple(ctypes.cast(function, ctypes.c_void_p).value for function in functions))
     return module
+
+
+def stand_before(module: ModuleType, multiply: Callable[..., Array] | None) -> None:
+    """Let C answer calls of `matmul`, which stays the function that it is. Python can change a function's vectorcall from 3.12 on."""
+    interface = ctypes.pythonapi
+    if multiply is None or not hasattr(interface, "PyFunction_SetVectorcall"):
+        return
+    find, put = interface.PyVectorcall_Function, interface.PyFunction_SetVectorcall
+    find.argtypes, find.restype = [ctypes.py_object], ctypes.c_void_p
+    put.argtypes, put.restype = [ctypes.py_object, ctypes.c_void_p], None
+    defaults = multiply.__kwdefaults__ or {}
+    put(multiply, module.stand_before((GIVEN, tuple(map(defaults.get, GIVEN)), find(multiply))))
+    replays.stands_before = True
 
 
 def module_at(place: Path) -> ModuleType:
@@ -138,8 +167,44 @@ def _uses_arrays() -> bool:
     name, kind = _STREAM
     function = _pointer(getattr(stream, "__pyx_capi__", {}).get(name), kind)
     if function:
-        replays.module.use_arrays((cupy.ndarray, function))  # type: ignore[union-attr]
+        replays.module.use_arrays((cupy.ndarray, function, *_places_in_arrays(cupy)))  # type: ignore[union-attr]
     return bool(function)
+
+
+def _words(x: object) -> list[int]:
+    """What an object holds, by words."""
+    return list((ctypes.c_uint64 * (type(x).__basicsize__ // 8)).from_address(id(x)))
+
+
+def _places_in_arrays(cupy: ModuleType) -> tuple[object, ...]:
+    """The bytes at which CuPy's arrays hold extents, strides, type and memory, and this its address; then the type of the memory.
+
+    Nothing, unless each is the only place that holds what three arrays of an invented memory say. An address is followed only where all
+    three hold the ends of a vector of their length.
+    """
+    memory = cupy.cuda.UnownedMemory(2**46, 2**20, None, 0)
+    pointers = [cupy.cuda.MemoryPointer(memory, 512 * number) for number in (1, 2, 3)]
+    shapes = (6, 5), (3, 7, 11), (2, 9, 4, 13)
+    arrays = [cupy.ndarray(shape, "d", pointer, order="F") for shape, pointer in zip(shapes, pointers, strict=True)]
+
+    def places(objects: list[Array], holds: Callable[[Array, list[int]], bool]) -> list[int]:
+        """The places in all of the objects from which on the words hold something."""
+        each = [_words(x) for x in objects]
+        return [8 * i for i in range(2, len(each[0]) - 1) if all(holds(x, words[i:]) for x, words in zip(arrays, each, strict=True))]
+
+    try:
+        vectors = places(arrays, lambda x, words: 0 < words[0] == words[1] - 8 * x.ndim)
+        held = [[tuple((ctypes.c_int64 * x.ndim).from_address(_words(x)[i // 8])) for x in arrays] for i in vectors]
+        (dtype,) = places(arrays, lambda x, words: words[0] == id(x.dtype))
+        (data,) = places(arrays, lambda x, words: words[0] == id(x.data))
+        (address,) = places(pointers, lambda x, words: words[0] == x.data.ptr)
+    except ValueError:
+        return ()
+    return (
+        (*vectors, dtype, data, address, cupy.cuda.MemoryPointer)
+        if held == [[x.shape for x in arrays], [x.strides for x in arrays]]
+        else ()
+    )
 
 
 @cache
@@ -153,8 +218,31 @@ def _uses_tensors(torch: ModuleType) -> bool:
         return False
 
     told = torch.Tensor, torch.nn.Parameter, view, stream, watcher(torch), torch.is_grad_enabled, replays.recorded
-    replays.module.use_tensors(told)  # type: ignore[union-attr]
+    replays.module.use_tensors((*told, *_functions_of(torch)))  # type: ignore[union-attr]
     return True
+
+
+def _functions_of(torch: ModuleType) -> tuple[object, ...]:
+    """The functions of PyTorch's libraries and what they are asked with; nothing if one is missing, or tells something else than Python."""
+    try:
+        folder = Path(str(torch.__file__)).parent / "lib"
+        each = [getattr(ctypes.CDLL(str(folder / library)), name) for library, names in _PYTORCHS.items() for name in names]
+        key, level = int(torch._C._parse_dispatch_key("VmapMode")), torch._C._functorch.maybe_current_level
+        torch.autograd.forward_ad._current_level.__index__()
+    except (OSError, AttributeError, TypeError, ValueError):
+        return ()
+    records, _, asks, modes, negated = each
+    records.restype = asks.restype = negated.restype = ctypes.c_bool
+    asks.argtypes = negated.argtypes = [ctypes.c_void_p]
+    plain, complex_ = torch.empty(2, 3), torch.empty(2, 3, dtype=torch.complex64)
+    probes = plain, torch.empty(2, requires_grad=True), torch.nn.Parameter(plain), complex_.conj().imag, complex_.imag
+    places = set.intersection(*({i for i, word in enumerate(_words(x)) if word == x._cdata} for x in probes))
+    if len(places) != 1 or modes() != torch._C._len_torch_dispatch_stack() or records() != torch.is_grad_enabled():
+        return ()
+    place = 8 * places.pop()
+    if any((negated(id(x) + place), asks(x._cdata)) != (x.is_neg(), x.requires_grad) for x in probes):
+        return ()
+    return *(ctypes.cast(each[i], ctypes.c_void_p).value for i in (0, 1, 2, 4, 3)), place, key, level, torch.autograd.forward_ad
 
 
 def _pointer(capsule: object, name: bytes) -> int:

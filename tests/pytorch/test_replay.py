@@ -41,9 +41,9 @@ class Launches(list[tuple[int, ...]]):
         return 0
 
 
-@pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launches]:
-    """With products of 8 x 8 float32 kept, into `out` and as new tensors."""
+@pytest.fixture(params=["PyTorch's functions", "Python's"])
+def launches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launches]:
+    """With products of 8 x 8 float32 kept, into `out` and as new tensors. What is asked of tensors is asked by functions of these."""
     found = Launches()
     text = (templates_folder() / "replay.c").read_text()
     module = replay.module_at(shared_library("replay", text, f"-I{sysconfig.get_path('include')}"))
@@ -51,6 +51,9 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launches]:
     monkeypatch.setattr(replays, "module", module)
     monkeypatch.setattr(replays, "again", module.replay)
     replay._uses_tensors.cache_clear()
+    functions = replay._functions_of(torch)
+    assert functions, "this PyTorch lacks one of the functions"
+    monkeypatch.setattr(replay, "_functions_of", lambda _: functions if request.param != "Python's" else ())
     if not replay._uses_tensors(torch):
         pytest.skip("this PyTorch has no C functions of DLPack")
     a, b, c = (torch.ones(8, 8) for _ in "ABC")
@@ -128,7 +131,10 @@ def test_what_must_see_operators_is_pythons(launches: Launches) -> None:
         note(a)
     with TorchDispatchMode():
         note(a)
-    assert found == [NotImplemented] * 4 and not launches
+    torch._C._vmapmode_increment_nesting()
+    note(a)
+    torch._C._vmapmode_decrement_nesting()
+    assert found == [NotImplemented] * 5 and not launches
     assert again(a, b) is not NotImplemented
 
 

@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 import bilinear.torch
 from bilinear.errors import BilinearError
 from bilinear.ir.matrix import Array
+from bilinear.runtime.options import Options
 
 A, B = integers(6, 4), integers(4, 6, seed=1)
 Multiply = Callable[[Array, Array], Array]
@@ -310,3 +311,8 @@ def test_factors_and_conjugates_of_complex_gradients() -> None:
     given = torch.complex(A, A.flip(0)), torch.complex(B, B.flip(1)).mT
     ways = partial(bilinear.matmul, alpha=2 - 1j, **NAMED), scaled
     assert same(*(gradients(partial(conjugated, way), *given) for way in ways))
+
+
+def test_the_options_of_a_call_can_be_made_while_pytorch_compiles() -> None:
+    """PyTorch's compiler up to 2.13 makes defaults of these types alone."""
+    assert {type(x) for x in Options()} <= {type(None), int, str}

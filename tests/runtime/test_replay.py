@@ -25,6 +25,7 @@ from bilinear.backends import capture, cublas, shared_library
 from bilinear.errors import BilinearError, StageError
 from bilinear.resources import templates_folder
 from bilinear.runtime import replay
+from bilinear.runtime.options import Options
 from bilinear.runtime.repeat import Repeat
 from bilinear.runtime.replay import replays
 
@@ -289,6 +290,107 @@ def test_what_a_pointer_alone_does_not_move_is_not_taken_from_the_library(fact: 
     for _ in range(4):
         np.testing.assert_array_equal(bilinear.matmul(Array(x.copy()), Array(y.copy())).host, x @ y)
     assert not driver.answered
+
+
+def standing_before(module: ModuleType, told: list[Any]) -> Callable[..., Any]:
+    """A function that notes its arguments, with C before it; up to Python 3.11, where it cannot be put there, as it would be called."""
+
+    def usual(*args: Any, **options: Any) -> Any:
+        told.append((args, options))
+        return "Python's"
+
+    usual.__kwdefaults__ = defaults = bilinear.matmul.__kwdefaults__ or {}
+    if sys.version_info >= (3, 12):
+        replay.stand_before(module, usual)
+        return usual
+    find = ctypes.pythonapi.PyVectorcall_Function
+    find.argtypes, find.restype = [ctypes.py_object], POINTER
+    before = module.stand_before((replay.GIVEN, tuple(map(defaults.get, replay.GIVEN)), find(usual)))
+    call = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, POINTER, ctypes.c_size_t, POINTER)(before)
+
+    def through(*args: Any, **options: Any) -> Any:
+        names, values = tuple(options), (*args, *options.values())
+        return call(usual, (ctypes.py_object * len(values))(*values), len(args) | 1 << 63, id(names) if names else None)
+
+    return through
+
+
+def test_c_reads_the_arguments_of_matmul(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replays, "stands_before", False)
+    named: dict[str, Any] = {"algorithm": WINOGRAD, "levels": 1}
+    wanted, (a, b, c) = kept(driver)
+    for _ in range(3):
+        bilinear.matmul(a, b), bilinear.matmul(a, b, c, **named)
+    told: list[Any] = []
+    call = standing_before(driver.module, told)
+    for args, options in [
+        ((a, b, c), {}),
+        ((a, b), {"out": c}),
+        ((), {"out": c, "b": b, "a": a}),
+        ((a, b), {"out": None}),
+        ((a, b), {"beta": 0, "gpus": None}),
+        ((a, b, c), named | {"alpha": 1}),
+    ]:
+        c.host[...] = -7
+        found = call(*args, **options)
+        np.testing.assert_array_equal(found.host, wanted)
+        assert not told and (found is c) == (options.get("out", (*args, None)[2 if args else 0]) is c)
+    for args, options in [
+        ((a, b, c), {"alpha": 2}),
+        ((a, b, c), {"out": c}),
+        ((a, b), {"a": a}),
+        ((a, b), {"dtype": None}),
+        ((a, b), {"unknown": 1}),
+        ((a, b, c, 1), {}),
+        ((a,), {}),
+        ((), {}),
+        ((a, b, c), {"modulus": 7}),
+        ((a.host, b.host), {}),
+    ]:
+        assert call(*args, **options) == "Python's" and told.pop() == (args, options) and not told
+
+
+@pytest.mark.parametrize("by", ["places", "attributes"])
+def test_cupys_own_arrays_are_read(by: str, module: ModuleType) -> None:
+    """Without a driver, in invented memory: CuPy need only be installed."""
+    cupy: Any = pytest.importorskip("cupy")
+    places = replay._places_in_arrays(cupy)
+    assert len(places) == 6, "this CuPy keeps other things"
+    launched: list[tuple[int, ...]] = []
+
+    def current(place: Any) -> int:
+        place[0] = 1
+        return 0
+
+    def launch(function: int, *rest: Any) -> int:
+        launched.append(tuple(ctypes.c_uint64.from_address(place).value for place in (ctypes.c_uint64 * 3).from_address(rest[8])))
+        return 0
+
+    alive = (
+        ctypes.CFUNCTYPE(INT, ctypes.POINTER(POINTER))(current),
+        ctypes.CFUNCTYPE(INT, POINTER, ctypes.POINTER(INT))(lambda stream, place: 0),
+        ctypes.CFUNCTYPE(INT, POINTER, *[ctypes.c_uint] * 7, POINTER, POINTER, POINTER)(launch),
+        ctypes.CFUNCTYPE(ctypes.c_ssize_t)(lambda: 0),
+    )
+    *driver, stream = (ctypes.cast(function, POINTER).value for function in alive)
+    module.use_driver(tuple(driver))
+    module.use_arrays((cupy.ndarray, stream, *(places if by == "places" else ())))
+    memory = cupy.cuda.UnownedMemory(2**46, 2**20, None, 0)
+
+    def array(place: int, shape: tuple[int, ...] = (8, 6), dtype: str = "f", order: str = "C") -> Any:
+        return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, place), order=order)
+
+    numbers = 0, 0, 0, *(-256, 256) * 2, 3, 0, 0, 0, 8, 1, 0, 16, 2, 0, 1, 77, 1, 1, 1, 32, 1, 1, 0, 3, 0, 8, 16
+    a, b, c = array(0), array(1024, (6, 8)), array(2048, (8, 8))
+    module.keep((replay.asked_of(a, b, c, Options()), (struct.pack(f"{len(numbers)}q", *numbers), bytes(24), None, None)))
+    reshaped = array(0)
+    reshaped.shape = 6, 8
+    others = array(0, (8, 7)), array(0, order="F"), array(0, dtype="d"), array(0, (8, 6, 1)), array(0, (48,)), array(0)[::-1], array(0).T
+    for other in (*others, reshaped, array(0).view(type("Own", (cupy.ndarray,), {})), a.data, None):
+        assert module.replay(replay.asked_of(other, b, c, Options())) is NotImplemented
+    assert not launched and module.replay(replay.asked_of(array(512), b, c, Options())) is c
+    assert launched == [(2**46 + 512, 2**46 + 1024, 2**46 + 2048)]
+    module.forget()
 
 
 def test_nothing_that_was_given_is_kept_alive(driver: Driver) -> None:
