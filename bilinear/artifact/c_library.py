@@ -30,6 +30,7 @@ ERRORS = (
     ("TOO_LARGE", "a launch with more blocks of threads than a device takes"),
     ("NO_IMAGE", "no image of the kernels runs on this device: compile for its architecture"),
     ("HOST_MEMORY", "no memory on the host"),
+    ("NO_DRIVER", "libcuda.so.1 is not found, or too old: install NVIDIA's driver"),
 )
 """The codes that the functions return, from 1 on, and their texts."""
 PROMISES = {

@@ -83,7 +83,7 @@ def stand_in(folder: Path, programs: Sequence[LaunchProgram], image_of: Callable
 
 
 def linked(folder: Path, driver: Path, *words: str) -> None:
-    subprocess.run((*CC, *words, f"-L{driver.parent}", "-l:libcuda.so.1", f"-Wl,-rpath,{driver.parent}"), cwd=folder, check=True)
+    subprocess.run((*CC, *words, f"-Wl,-rpath,{driver.parent}", "-ldl"), cwd=folder, check=True)
 
 
 def checked(folder: Path, *words: str, refuses: str = "", kernels: str = "kernels") -> tuple[int, str]:
@@ -103,6 +103,8 @@ def test_a_library_multiplies_every_shape_as_the_classical_product(
     name = emitted(tmp_path, algorithm, levels, inputs)
     linked(tmp_path, driver, f"{name}.c", f"{name}_check.c", "-o", "check")
     assert checked(tmp_path) == (0, f"{name} is right")
+    linked(tmp_path, tmp_path / "nowhere", f"{name}.c", f"{name}_check.c", "-o", "check")
+    assert checked(tmp_path) == (2, "not checked: libcuda.so.1 is not found, or too old: install NVIDIA's driver")
 
 
 @needs_emulator
