@@ -22,6 +22,12 @@ def diagnostics_page() -> Path:
     return _folder("docs") / "diagnostics.md"
 
 
+def shipped_runtime() -> Path | None:
+    """The module that issues repeated calls, built from `replay.c`, of a wheel that holds it."""
+    place = Path(__file__).resolve().parent / "_replay.abi3.so"
+    return place if place.is_file() else None
+
+
 def own_folder() -> Path | None:
     """The folder of the algorithms that the user has added, which may not exist; None if there is no home folder."""
     from platformdirs import user_data_path

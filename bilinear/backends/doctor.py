@@ -18,6 +18,7 @@ from bilinear.codegen.cuda import nvrtc
 from bilinear.emulator import compiler_name, skip_reason
 from bilinear.errors import BilinearError, fail, install
 from bilinear.planner.kept_plans import kept_cpu
+from bilinear.resources import shipped_runtime
 
 NO_FOLDER = "set BILINEAR_CACHE_DIR to a folder that can be written"
 TUNE, TUNE_CPU = "bilinear tune --keep", "bilinear tune --cpu --keep"
@@ -101,6 +102,8 @@ def _package(what: str, name: str, extra: str) -> Ability:
 def _module_compiler() -> Ability:
     """What builds the C that issues repeated calls; without it Python does."""
     what = "repeat calls on a GPU in C"
+    if shipped_runtime() is not None:
+        return Ability(what, True, "part of this wheel")
     try:
         return Ability(what, True, module_compiler())
     except BilinearError as error:

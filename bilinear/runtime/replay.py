@@ -23,7 +23,7 @@ from bilinear.backends.capture import cuda_driver
 from bilinear.backends.shared_library import module_compiler, shared_library
 from bilinear.errors import BilinearError
 from bilinear.ir.matrix import Array
-from bilinear.resources import templates_folder
+from bilinear.resources import shipped_runtime, templates_folder
 from bilinear.runtime.arrays import watcher
 from bilinear.runtime.devices_here import DEVICE, value_of
 from bilinear.runtime.options import Options
@@ -122,13 +122,15 @@ def _load() -> None:
 
 
 def load() -> ModuleType:
-    """The module in C, built if it is not in the cache. Raises `BilinearError` (E614) or `ImportError` where that is impossible."""
+    """The module in C, of the wheel or the cache, or built. Raises `BilinearError` (E614) or `ImportError` where that is impossible."""
     driver = cuda_driver()
     if driver is None or sysconfig.get_config_var("Py_GIL_DISABLED"):
         raise ImportError("the driver is not found by its name, or Python has no GIL")
-    module_compiler()
-    text = (templates_folder() / "replay.c").read_text(encoding="utf-8")
-    place = shared_library("replay", text, f"-I{sysconfig.get_path('include')}")
+    place = shipped_runtime()
+    if place is None:
+        module_compiler()
+        text = (templates_folder() / "replay.c").read_text(encoding="utf-8")
+        place = shared_library("replay", text, f"-I{sysconfig.get_path('include')}")
     module = module_at(place)
     functions = driver.cuCtxGetCurrent, driver.cuStreamIsCapturing, driver.cuLaunchKernel
     module.use_driver(tuple(ctypes.cast(function, ctypes.c_void_p).value for function in functions))

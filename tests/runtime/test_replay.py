@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -400,6 +400,14 @@ def test_nothing_that_was_given_is_kept_alive(driver: Driver) -> None:
         bilinear.matmul(*operands, algorithm=WINOGRAD, levels=1)
         bilinear.matmul(*operands[:2], algorithm=WINOGRAD, levels=1)
     assert [sys.getrefcount(x) for x in operands] == counts
+
+
+def test_a_wheel_with_the_runtime_needs_no_compiler(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = "cuCtxGetCurrent", "cuStreamIsCapturing", "cuLaunchKernel"
+    monkeypatch.setattr(replay, "cuda_driver", lambda: SimpleNamespace(**dict(zip(names, driver.alive, strict=False))))
+    monkeypatch.setattr(replay, "shipped_runtime", lambda: Path(driver.module.__file__ or ""))
+    monkeypatch.setattr(shared_library, "c_compiler", lambda: pytest.fail("a compiler is asked for"))
+    assert replay.load().__file__ == driver.module.__file__
 
 
 def test_the_text_compiles_without_a_warning(tmp_path: Path) -> None:
