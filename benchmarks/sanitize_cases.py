@@ -17,6 +17,8 @@ from common import running
 
 import bilinear
 from bilinear.backends.machine import ARCHITECTURE
+from bilinear.backends.tensor_maps import gram_halves
+from bilinear.ir.element import HALVES, Element
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.methods.digits.choice import Digits
@@ -173,6 +175,27 @@ def triangle() -> bool:
     return all(exact)
 
 
+def halves_triangle() -> bool:
+    """A*A^T of 16 bits in tiles that are not whole, added to C, of which the lower triangle alone holds numbers."""
+    import cupy
+
+    n, k, exact = 392, 136, []
+    x, c = np.random.default_rng(3).integers(-1, 2, (n, k)), np.tril(np.random.default_rng(4).integers(-3, 4, (n, n)))
+    wanted = 2 * x @ x.T - 2 * (c + np.tril(c, -1).T)
+    for element in HALVES.values():
+        a, out = (cupy.asarray(bits_of(y, element)) for y in (x, np.where(np.tri(n), c, np.nan)))
+        of_a, of_out = ((y.data.ptr, y.strides[0]) for y in (a, out))
+        exact.append(
+            gram_halves(element, of_a, of_out, n, k, (2, -2), 0, 0) and np.array_equal(cupy.asnumpy(out), bits_of(wanted, element))
+        )
+    return all(exact)
+
+
+def bits_of(x: np.ndarray, element: Element) -> np.ndarray:
+    """The bits of numbers that a 16-bit type holds exactly."""
+    return x.astype("float16").view("u2") if element.code else (x.astype("float32").view("u4") >> 16).astype("u2")
+
+
 def bits() -> bool:
     """Packed matrices over Z/2: rows that are whole lanes, and others."""
     import cupy
@@ -213,6 +236,7 @@ def cases() -> Iterator[Case]:
     yield Case("prepared pairs", partial(prepared, "pairs"))
     yield Case("pairs on load", partial(planned, UNEVEN, "float32", levels=(), products="pairs_on_load"))
     yield Case("A*A^T by pairs", triangle)
+    yield Case("A*A^T of 16 bits", halves_triangle)
     yield Case("int64", integers)
     yield Case("modulo p, in place", modulo)
     yield Case("bits", bits)

@@ -1,5 +1,8 @@
 """A step of Muon: the momentum of a weight matrix, made nearly orthogonal by a Newton-Schulz iteration, which is nothing but products.
 
+Two of three are symmetric, X X^T and its square, so `gram` multiplies one triangle.
+benchmarks/muon.py times them on tensors in bfloat16.
+
 K. Jordan and others, Muon: an optimizer for hidden layers in neural networks (2024), whose coefficients of the quintic these are. The
 iteration acts on the singular values alone, by p(s) = a s + b s^3 + c s^5, so that a classical SVD tells what it must give.
 Run with other extents: muon_step.py ROWS COLUMNS
@@ -15,6 +18,7 @@ import bilinear
 A, B, C = 3.4445, -4.7750, 2.0315
 STEPS = 5
 multiply = partial(bilinear.matmul, algorithm="winograd", levels=1)
+gram = partial(bilinear.gram, algorithm="winograd", levels=1)
 
 
 def orthogonalised(g: np.ndarray) -> np.ndarray:
@@ -22,9 +26,8 @@ def orthogonalised(g: np.ndarray) -> np.ndarray:
     is_tall = g.shape[0] > g.shape[1]
     wide: np.ndarray = (g.T if is_tall else g) / np.linalg.norm(g)  # whose square is the smaller one
     for _ in range(STEPS):
-        square = multiply(wide, wide.T)
-        polynomial = B * square
-        multiply(square, square, polynomial, alpha=C, beta=1)  # b A + c A^2
+        square = gram(wide)
+        polynomial = gram(square, square.copy(), alpha=C, beta=B)  # b A + c A^2
         following = A * wide
         multiply(polynomial, wide, following, beta=1)
         wide = following

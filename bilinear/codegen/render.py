@@ -92,6 +92,7 @@ def _parameter(argument: Argument, stored: str) -> str:
         "words": "unsigned* ",
         "digits": "unsigned short* ",
         "bytes": "unsigned char* ",
+        "map": "const __grid_constant__ TensorMap ",
     }
     return types[argument.kind] + argument.name
 

@@ -9,6 +9,10 @@
 typedef unsigned long long Barrier;
 
 #define CLUSTER(...)
+#define __grid_constant__
+
+// A map of a matrix of 16-bit elements, whose boxes are copied: its address, the elements of a line, its lines, bytes from line to line.
+struct TensorMap { unsigned long long words[16]; };
 
 namespace cuda_on_cpu {
 
@@ -22,6 +26,7 @@ struct Copy {
     uint32_t bytes, line;
     Worker* issuer;
     uint3 thread;
+    uint32_t turn = 0, outside = 0;            // part f of 16 bytes lands at place f ^ turn; the last parts are zeros
 };
 
 // In the extension of a block. The copies and what concerns cluster_sync stand in that of the leader.
@@ -160,7 +165,12 @@ CUDA_ON_CPU_ONCE void land(unsigned char* barrier, State state)
             continue;
         }
         act_for(*copy.issuer, copy.thread, copy.line);
-        memcpy(memory_at(copy.to), copy.from, copy.bytes);
+        if (copy.turn == 0 && copy.outside == 0) memcpy(memory_at(copy.to), copy.from, copy.bytes);
+        for (unsigned at = 0; at < copy.bytes && (copy.turn != 0 || copy.outside != 0); at += 16) {
+            unsigned char* const to = memory_at(copy.to) + (at ^ copy.turn * 16);
+            if (at + 16 <= copy.bytes - copy.outside) memcpy(to, copy.from + at, 16);
+            else memset(to, 0, 16);
+        }
         worker->line = 0;
     }
     all.copies = left;
@@ -292,4 +302,26 @@ CUDA_ON_CPU_ONCE void copy_bulk_to(void* to, const void* from, int bytes, Barrie
     if (mask == 0) cuda_on_cpu::misuse(line, "a copy to no block");
     for (unsigned rank = 0; rank < 16; ++rank)
         if (mask >> rank & 1) cuda_on_cpu::issue_copy(to, from, bytes, b, rank, line);
+}
+
+// A box of 64 x 64 elements, line by line. Lines and parts outside the matrix are zeros; the driver's maps allow no others.
+CUDA_ON_CPU_ONCE void copy_box_to(void* to, const TensorMap* map, int term, int at, Barrier* b, unsigned short mask, unsigned line = __builtin_LINE())
+{
+    using namespace cuda_on_cpu;
+    const uint64_t address = map->words[0], terms = map->words[1], lines = map->words[2], apart = map->words[3];
+    if (reinterpret_cast<uint64_t>(to) % 1024 != 0) misuse(line, "a box in swizzled lines begins at a multiple of 1024 bytes");
+    if (address % 16 != 0 || apart % 16 != 0 || terms % 8 != 0 || term < 0 || term % 8 != 0 || at < 0) misuse(line, "a map or a box of parts of 16 bytes only");
+    for (unsigned rank = 0; rank < 16; ++rank) {
+        for (unsigned row = 0; row < 64 && mask >> rank & 1; ++row) {
+            const uint64_t inside = uint64_t(at) + row < lines && uint64_t(term) < terms ? min(uint64_t(64), terms - term) * 2 : 0;
+            const void* const from = reinterpret_cast<const void*>(address + (inside ? (at + row) * apart + term * 2 : 0));
+            issue_copy(static_cast<unsigned char*>(to) + row * 128, from, 128, b, rank, line);
+            Copy& copy = of_cluster().copy[of_cluster().copies - 1];
+            copy.turn = row % 8, copy.outside = 128 - unsigned(inside);
+        }
+    }
+}
+CUDA_ON_CPU_ONCE void copy_box(void* to, const TensorMap* map, int term, int at, Barrier* b, unsigned line = __builtin_LINE())
+{
+    copy_box_to(to, map, term, at, b, static_cast<unsigned short>(1 << cuda_on_cpu::worker->rank), line);
 }

@@ -124,6 +124,8 @@ def marshal(ctype: str, value: Value) -> Any:
     words = _words(ctype)
     if "*" in words:
         return ctypes.c_void_p(_pointer(ctype, value))
+    if words == "TensorMap":
+        return (ctypes.c_uint64 * 16)(*np.asarray(value).tolist())
     kind = SCALARS.get(words)
     if kind is None:
         raise TypeError(f"no parameter of type {ctype!r} can be passed")

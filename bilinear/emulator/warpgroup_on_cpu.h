@@ -270,6 +270,10 @@ inline void group_bfloat16(float (&d)[SUMS], const unsigned (&a)[4], unsigned lo
 {
     cuda_on_cpu::issue_multiply(d, {&cuda_on_cpu::BFLOAT16<2 * SUMS>, 0, b, true, keep, true, true, 0, line, 0}, a);
 }
+inline void group_bfloat16(float (&d)[64], unsigned long long a, unsigned long long b, bool keep, unsigned line = __builtin_LINE())
+{
+    cuda_on_cpu::issue_multiply(d, {&cuda_on_cpu::BFLOAT16<128>, a, b, false, keep, true, true, 0, line, 0});
+}
 CUDA_ON_CPU_ONCE void group_multiply(int (&d)[128], unsigned long long a, unsigned long long b, bool keep, unsigned line = __builtin_LINE())
 {
     cuda_on_cpu::issue_multiply(d, {&cuda_on_cpu::INT8, a, b, false, keep, true, true, 0, line, 0});

@@ -23,8 +23,9 @@ class Argument:
     """A parameter of a kernel; its value is looked up by `name` when the kernel is launched.
 
     Kinds: `pointer` (first element of the space `name`), `index` (64-bit), `scalar` (of the type in which the kernel computes), `flag` (the
-    address of an int). A space X has the indices `X_rs` and `X_cs`, the distance in elements between rows and between columns; `bm`, `bk`,
-    `bn` are the extents of a block; `first` is where the launch starts in the kernel's table.
+    address of an int), `map` (of the driver, for copies of boxes of a matrix). A space X has the indices `X_rs` and `X_cs`, the distance in
+    elements between rows and between columns; `bm`, `bk`, `bn` are the extents of a block; `first` is where the launch starts in the
+    kernel's table.
     """
 
     kind: str
@@ -473,6 +474,38 @@ class MirrorKernel(WithoutShared):
             c = values.view("C", stored, (count, n, n), ("apart", "C_rs", "C_cs"))
             rows, columns = np.tril_indices(n, -1)
             c[:, columns, rows] = c[:, rows, columns]
+
+
+@dataclass(frozen=True)
+class GramHalvesKernel:
+    """alpha * X X^T + beta * C of a matrix of 16 bits by rows, n x k, of which the lower triangle of C is read: tiles of one triangle.
+
+    X is a map of the driver for copies of boxes. C lies by rows, too; its lines, and those of X, begin at multiples of 16 bytes.
+    """
+
+    element: Element
+    threads: tuple[int, int] = (384, 1)
+    arguments: tuple[Argument, ...] = (Argument("map", "X"), Argument("digits", "C"), *indices("C_rs", "n", "k"), *FACTORS)
+    template: str = field(default="gram_halves.cu.j2", init=False)
+    stages: int = field(default=5, init=False)
+    band: int = field(default=16, init=False)
+    """Rows of tiles whose columns are taken together."""
+    shared_bytes: int = field(default=5 * 32768 + 8 * 6144 + 1024, init=False)
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return f"gram_{self.element}"
+
+    @property
+    def is_bfloat16(self) -> bool:
+        """Which of the two types it is."""
+        return self.element.code == ""
+
+    def pairs(self, n: int) -> int:
+        """Pairs of tiles of 128 x 128, each of a cluster of two blocks: as many of the triangle of n rows as share a panel."""
+        rows = -(-n // 128)
+        return rows * rows // 4 + (rows + 3) // 4
 
 
 LANE = 16  # Bytes of a row of B and C that a thread holds.

@@ -8,6 +8,7 @@ from bilinear.ir.digit_kernel import DigitKernel, LoadingKernel
 from bilinear.ir.kernel import (
     BitProductKernel,
     DigestKernel,
+    GramHalvesKernel,
     Grid,
     LinearKernel,
     MagnitudeKernel,
@@ -24,7 +25,17 @@ from bilinear.ir.rounded import RoundKernel
 Kernel = LinearKernel | ProductKernel
 InputKernel = ScanKernel | MagnitudeKernel | DigestKernel | LargestIntegersKernel | CheckKernel
 """Kernels that only read matrices."""
-DirectKernel = ThinKernel | PartsKernel | DigitKernel | LoadingKernel | ResidueKernel | RoundKernel | BitProductKernel | MirrorKernel
+DirectKernel = (
+    ThinKernel
+    | PartsKernel
+    | DigitKernel
+    | LoadingKernel
+    | ResidueKernel
+    | RoundKernel
+    | BitProductKernel
+    | MirrorKernel
+    | GramHalvesKernel
+)
 """Kernels that multiply matrices as they lie, without a schedule, and what copies one triangle of C to the other."""
 AnyKernel = Kernel | InputKernel | DirectKernel  # A kernel of any kind.
 

@@ -15,6 +15,7 @@ from bilinear.backends.array_sums import add, coefficient, combine
 from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.cuda_executor import CudaExecutor
 from bilinear.backends.factor import factor
+from bilinear.backends.tensor_maps import clusters_here, gram_halves, takes
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded, LoadedGram, load_any, names_of_levels
 from bilinear.frontend.algorithms import of_blocks
@@ -431,6 +432,14 @@ def gram_of_array(
     asked = asked._replace(algorithm=own.scheme.name if isinstance(own, LoadedGram) else own, levels=levels)
     torch = torch_of(a, out)
     element = None if torch is None else half_of(torch, a, a, out)
+    if (
+        element is not None
+        and asked._replace(alpha=1, beta=0) == _AUTO
+        and (own, products, triangle, stream) == ("auto", "auto", None, None)
+    ):
+        result = _halves_of_tensor(torch, element, a.mT if transposed and a.ndim > 1 else a, out, asked)
+        if result is not None:
+            return result
     check_options(asked, out)
     found = algorithm_as_it_is(own, load_any) if isinstance(own, str) and own != "auto" else own
     run: Callable[[Options, Kind, Array, Array, str | None], Array] = partial(gram_arrays, element=element)
@@ -462,6 +471,42 @@ def gram_of_array(
             return out
         found = kind.give_back(result)
         return found if element is None else found.view(a.dtype)
+
+
+_AUTO = Options()
+
+
+def _halves_of_tensor(torch: ModuleType | None, element: Element, x: Array, out: Array, asked: Options) -> Array | None:
+    """alpha * x @ x^T + beta * out of tensors of 16 bits that lie by rows, by the kernel for them, on PyTorch's stream and in its memory.
+
+    None, with nothing written, for other tensors.
+    """
+    n, k = x.shape[-2:] if 2 <= x.ndim <= 3 else (0, 0)
+    device = x.device.index
+    if torch is None or uses_library() or device != torch.cuda.current_device() or not clusters_here(device):
+        return None
+    if out is not None and (
+        out.dtype != x.dtype
+        or out.shape != (*x.shape[:-1], n)
+        or out.device != x.device
+        or x.untyped_storage().data_ptr() == out.untyped_storage().data_ptr()
+    ):
+        return None
+    lies = x.stride(-1) == 1 and (out is None or (out.stride(-1) == 1 and out.stride(-2) >= n))
+    if not lies or (out is not None and out.ndim == 3 and out.stride(0) < n * out.stride(1)):
+        return None
+    result = torch.empty((*x.shape[:-1], n), dtype=x.dtype, device=x.device) if out is None else out
+    size, count = element.bytes, 1 if x.ndim == 2 else x.shape[0]
+    lines = [(y.data_ptr(), y.stride(-2) * size, y.stride(0) * size if y.ndim == 3 and count > 1 else 0) for y in (x, result)]
+    if not takes(n, k, *(place for line in lines for place in line)):
+        return None
+    alpha, beta = (float(factor(name, value, FLOAT)) for name, value in (("alpha", asked.alpha), ("beta", asked.beta)))
+    stream = torch.cuda.current_stream().cuda_stream
+    for index in range(count):
+        of_x, of_c = ((address + index * apart, line) for address, line, apart in lines)
+        if not gram_halves(element, of_x, of_c, n, k, (alpha, beta), device, stream):
+            return None
+    return result
 
 
 def require_gram(dimensions: int, kind: str, dtype: object) -> None:

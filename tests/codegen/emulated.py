@@ -33,7 +33,7 @@ def c_types(kernel: Kernel) -> list[str]:
 
 def c_type(argument: Argument, element: Element | IntegerElement) -> str:
     types = {"pointer": f"{element.cuda} *", "index": "long long", "scalar": element.arithmetic.cuda, "flag": "int *"}
-    return (types | {"words": "unsigned *", "digits": "unsigned short *", "bytes": "unsigned char *"})[argument.kind]
+    return (types | {"words": "unsigned *", "digits": "unsigned short *", "bytes": "unsigned char *", "map": "TensorMap"})[argument.kind]
 
 
 @cache

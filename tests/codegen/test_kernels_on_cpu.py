@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 from codegen import emulated
-from codegen.emulated import EmulatedExecutor, address, c_types
+from codegen.emulated import EmulatedExecutor, address, c_type, c_types
 from each_case import each
 
 from bilinear.backends.executor import execute
@@ -16,8 +17,8 @@ from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.render import render
 from bilinear.emulator import ORDERS, CompileError, LaunchError, Order, compile_on_cpu, guarded, skip_reason, without_barrier
 from bilinear.frontend import load
-from bilinear.ir.element import ELEMENTS, IN_ARRAYS, Element
-from bilinear.ir.kernel import MirrorKernel, ProductKernel, ScanKernel
+from bilinear.ir.element import ELEMENTS, FLOAT16, HALVES, IN_ARRAYS, Element
+from bilinear.ir.kernel import GramHalvesKernel, MirrorKernel, ProductKernel, ScanKernel
 from bilinear.ir.matrix import Call, call_of, matrix_of
 from bilinear.ir.placement import ATOMICS, COLOURS, Placement
 from bilinear.ir.tile import SMALL, TILES, USUAL, MmaTile, ProductTile, SimtTile, beside
@@ -317,6 +318,58 @@ def test_mistakes_in_mirroring_show(text: str, instead: str) -> None:
     kernel = MirrorKernel(4)
     source = render(kernel)
     assert text in source and not all(mirrors(source.replace(text, instead), kernel, "float32", order) for order in "CF")
+
+
+GRAM_MISTAKES = (
+    ("i > 0 || t > 0", "true"),
+    ("group_wait<0>();", ""),
+    ("(row + 1) % 2 + rank", "row % 2 + rank"),
+    ("rank * 2 };", "rank };"),
+    ("is_diagonal ? j + 1 - i : 0", "0"),
+    ("(i > j ? i : j) * C_rs + (i > j ? j : i)", "i * C_rs + j"),
+    ("barrier_init(&empty[s], 4);", "barrier_init(&empty[s], 2);"),
+    ("panels.x * SIDE + rank * 64", "panels.x * SIDE"),
+)
+
+
+def grams(source: str, kernel: GramHalvesKernel, shapes: Sequence[tuple[int, int, int]]) -> bool:
+    """Whether A*A^T of 16 bits is exact, with beta added to C, whose upper triangle is NaN, by few clusters of blocks of threads."""
+
+    def bits(x: np.ndarray) -> np.ndarray:
+        held = x.astype("f2").view("u2") if kernel.element.code else (x.astype("f4").view("u4") >> 16).astype("u2")
+        return guarded(np.ascontiguousarray(held))
+
+    module = compile_on_cpu(source, {kernel.name: [c_type(argument, kernel.element) for argument in kernel.arguments]})
+    right = True
+    for n, k, clusters in shapes:
+        generator = np.random.default_rng(n)
+        x, c = generator.integers(-1, 2, (n, k)), np.tril(generator.integers(-3, 4, (n, n)))
+        for alpha, beta in ((1, 0), (2, -2)):
+            a, out = bits(x), bits(np.where(np.tri(n), c, np.nan))
+            words = [address(a), k, n, 2 * k, *[0] * 12]
+            arguments: list[Any] = [np.array(words, np.uint64), address(out), n, n, k, alpha, beta]
+            try:
+                module.launch(
+                    kernel.name, (2 * clusters, 1, 1), (384, 1, 1), arguments, order="random", seed=3, shared_bytes=kernel.shared_bytes
+                )
+            except LaunchError:
+                return False
+            right &= np.array_equal(out, bits(alpha * x @ x.T + beta * (c + np.tril(c, -1).T)))
+    return right
+
+
+@each("element", HALVES.values())
+def test_a_triangle_of_16_bits_is_multiplied_and_mirrored(element: Element) -> None:
+    kernel = GramHalvesKernel(element)
+    assert grams(render(kernel), kernel, [(8, 8, 1), (136, 72, 1), (392, 136, 2), (2312, 8, 3)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("text", "instead"), GRAM_MISTAKES, ids=lambda text: text[:30])
+def test_mistakes_in_a_triangle_of_16_bits_show(text: str, instead: str) -> None:
+    kernel = GramHalvesKernel(FLOAT16)
+    source = render(kernel)
+    assert text in source and not grams(source.replace(text, instead), kernel, [(392, 136, 2)])
 
 
 def product_kernel(dtype: str, tile: str = USUAL) -> ProductKernel:

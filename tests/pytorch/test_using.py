@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import copy
 import io
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from described import check_examples, check_parameters
+from each_case import each
 from pytorch.conftest import Runs
 from pytorch.needed import integers, torch
 
@@ -310,3 +314,13 @@ def test_the_public_names_are_listed_and_nothing_else() -> None:
 def test_the_docstrings_describe_all_and_their_examples_run(name: str) -> None:
     check_parameters(getattr(bilinear.torch, name))
     check_examples(getattr(bilinear.torch, name))
+
+
+SMALL = "--hidden 16 --inner 24 --heads 2 --length 4 --batch 1 --steps 2 --repeats 1"
+
+
+@each("script", ["muon.py --shapes 24x40 --repeats 1 --no-compile", f"layer.py {SMALL}"])
+def test_benchmarks_of_models_run_and_check_themselves(script: str) -> None:
+    folder = Path(__file__).parents[2] / "benchmarks"
+    done = subprocess.run([sys.executable, *script.split()], cwd=folder, capture_output=True, text=True, check=True)
+    assert ("bilinear" if "muon" in script else "using auto prefill") in done.stdout
