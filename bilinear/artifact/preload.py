@@ -57,8 +57,7 @@ def _functions() -> Iterator[dict[str, object]]:
                 }
 
 
-LETTERS = dict(zip(DTYPES, "SDCZ", strict=True))
-"""The letters of element types in BLAS, by the numbers of cudaDataType."""
+LETTERS = dict(zip(DTYPES, "SDCZ", strict=True))  # The letters of element types in BLAS, by cudaDataType.
 
 
 def _parameters(index: str, typed: bool, batched: bool) -> str:

@@ -16,8 +16,7 @@ from bilinear.ir.element import Element
 from bilinear.ir.launch import AnyKernel, Launch
 from bilinear.ir.schedule import Schedule
 
-NUM_REGS, MAX_DYNAMIC_SHARED_SIZE_BYTES = 4, 8
-"""`CU_FUNC_ATTRIBUTE_...` of the CUDA driver; the second must be set to use more than 48 KiB of shared memory."""
+NUM_REGS, MAX_DYNAMIC_SHARED_SIZE_BYTES = 4, 8  # `CU_FUNC_ATTRIBUTE_...`; the second is set for above 48 KiB.
 
 
 def _function(kernel: AnyKernel, built: Built) -> Function:

@@ -26,8 +26,7 @@ from bilinear.visible import visible_lines
 from bilinear.writing import make_folder, write_file, write_files
 
 FAILED = 1  # The exit code for user errors.
-INTERRUPTED, UNREAD = 128 + SIGINT, 128 + SIGPIPE
-"""The exit codes after Ctrl-C and after a closed output pipe: those of a program killed by the signal."""
+INTERRUPTED, UNREAD = 128 + SIGINT, 128 + SIGPIPE  # Exit codes of a program that these signals have killed.
 
 
 def prepare_streams() -> bool:

@@ -33,8 +33,7 @@ OLDER = {
     "import": {"--ring": "--over", "--format": "--from"},
 }
 """By command, older names of options: they still work, and a note gives the new name."""
-OF_SEVERAL = "--sizes", "--search"
-"""Older options that took several values, separated by commas; the new ones are repeated."""
+OF_SEVERAL = "--sizes", "--search"  # Older options of values separated by commas; new ones are repeated.
 WITHOUT_ARGUMENTS = "list", "plan", "tune", "warm", "bench", "preload", "doctor"
 """Commands for which every word after `--json` is a file."""
 PLAINER = {

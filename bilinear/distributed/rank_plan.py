@@ -149,8 +149,7 @@ def shared_products(order: Sequence[int], block: Extents, ranks: int) -> tuple[t
     return tuple(tuple(task for task in tasks if task.result.size) for tasks in found)
 
 
-ROWS, INNER, COLUMNS = range(3)
-"""The axes along which a product is cut: rows of its tile, k, columns of its tile."""
+ROWS, INNER, COLUMNS = range(3)  # The axes along which a product is cut: a tile's rows, k, its columns.
 Cuboid = tuple[Run, Run, Run]  # The whole product of a rank, along each axis.
 Held = tuple[Runs, Runs, Runs]  # Along each axis, the panels of which a rank has both operands.
 FIRST = 15  # A rank that has nothing begins with a fifteenth of k: four panels, each doubling, are all.

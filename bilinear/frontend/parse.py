@@ -44,8 +44,7 @@ if TYPE_CHECKING:
 
 
 MOST_ERRORS = 20  # The most syntax errors reported in one run.
-MOST_EQUATION_TEXT = 300_000
-"""The most characters of equations and schedules in a file. Tables are read faster and do not count."""
+MOST_EQUATION_TEXT = 300_000  # Characters of a file's equations and schedules; tables are read faster.
 MOST_ROWS = 30_000  # The most rows of tables in a file.
 MOST_LETTERS = 200  # The most characters of a name.
 MOST_REPARSED = 100_000  # The most characters of equations that recovery may read again: it bounds its time.
@@ -404,8 +403,7 @@ def _stage_end(text: str, offset: int) -> int:
     return stop if stop >= 0 else len(text)
 
 
-Finding = tuple[Diagnostic, int, bool]
-"""A syntax error: its diagnostic, where recovery starts, and whether that is a `{` without a `}`."""
+Finding = tuple[Diagnostic, int, bool]  # A syntax error, where recovery starts, if it is a `{` without `}`.
 
 
 def syntax_error(source: Source, text: str, offset: int, accepted: frozenset[str]) -> Finding:

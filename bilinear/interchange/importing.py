@@ -230,8 +230,7 @@ def prove_reading(
     raise _refused(reading, tried, ring, transposed, explain)
 
 
-Way = tuple[Scheme, bool, tuple[str, ...]]
-"""A scheme, whether C is transposed in its file, and what was determined by trying."""
+Way = tuple[Scheme, bool, tuple[str, ...]]  # A scheme, if its file has C transposed, what trying determined.
 
 
 def _readings(reading: Reading, ring: Ring | None, transposed: bool | None) -> Iterator[Way]:

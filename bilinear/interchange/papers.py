@@ -10,8 +10,7 @@ from itertools import pairwise
 
 from bilinear.source import Source, Span
 
-Piece = str | int | tuple[int, int]
-"""Of a replacement: signs, the number of a group, or the first and the last offset of characters that stay."""
+Piece = str | int | tuple[int, int]  # Of a replacement: signs, a group's number, or offsets of what stays.
 
 NAME = r"[A-Za-z]+[0-9_]*(?:\[[0-9]+,[0-9]+\])?"
 HEAD = re.compile(rf"(?<![A-Za-z0-9_\].])({NAME})\s*(:?=|[-+]=)(?!=)", re.ASCII)

@@ -14,8 +14,7 @@ from bilinear.ir.scheme import block_name, block_names
 Grid = tuple[int, int, int]  # The blocks m, k and n of matrices of m x k and k x n blocks.
 WHOLE: Grid = (1, 1, 1)
 
-Terms = dict[tuple[int, int], Coefficient]
-"""One output of a bilinear map: the coefficient of each pair (index of the left value, index of the right value)."""
+Terms = dict[tuple[int, int], Coefficient]  # An output: the coefficient of each (left value, right value).
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,7 @@ class AnyArray(Protocol):
 
 
 ArrayT = TypeVar("ArrayT", bound=AnyArray)  # The type of the arrays that a caller gives, and gets.
-Dtype: TypeAlias = "np.dtype[np.generic]"
-"""The element type of an array, by NumPy; CuPy's arrays have the same."""
+Dtype: TypeAlias = "np.dtype[np.generic]"  # The element type by NumPy; CuPy's arrays have the same.
 
 
 class Factor(Protocol):

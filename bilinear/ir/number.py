@@ -11,9 +11,7 @@ from math import inf, isfinite, ldexp
 
 from bilinear.ir.element import KNOWN
 
-Monomial = tuple[tuple[str, int], ...]
-"""A product of powers of generators, in the order of their names; exponents are never 0, and may be negative."""
-
+Monomial = tuple[tuple[str, int], ...]  # A product of powers of generators, by name; no exponent is 0.
 HELD = 2**24  # float32 and wider types hold all integers up to it: a quotient of two rounds only once.
 
 _ROOT = re.compile(r"sqrt\((-?[0-9]+)\)")

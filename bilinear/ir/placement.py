@@ -10,12 +10,10 @@ from bilinear.ir.tile import SMALL, USUAL, beside
 MOST_EXTENT = 2**31 - 1  # The largest extent of a matrix that is planned for or created.
 MOST_WORKSPACE = 2**80  # Bytes: more than any workspace, even for the largest extents.
 MOST_LEVELS = 20  # The most levels of a schedule, even of a scheme with one product.
-MOST_PRODUCTS = 17_000
-"""The most products of a schedule: with more, blocks are small, and the proof of 16,807 (five levels of seven) takes 6 s."""
+MOST_PRODUCTS = 17_000  # The most products of a schedule; to prove 16,807 (five levels) takes 6 s.
 LEVELS_ALLOWED = f"a schedule has at most {MOST_LEVELS} levels, and at most {MOST_PRODUCTS:,} products in all"
 """What every refusal of a number of levels says."""
-INPUTS = ("preserve", "restore", "consume")
-"""What a multiply may do to A and B: never write them, write and then restore them, or leave them undefined."""
+INPUTS = ("preserve", "restore", "consume")  # A and B: not written, restored, left undefined.
 STAGE, ITEMS, GROUPS, ALIKE, KERNELS = "stage", "S-M-T", "S-T-M", "S-M-M", "M-M-M"
 MODES = (STAGE, ITEMS, GROUPS, ALIKE, KERNELS)
 """How the stages of a schedule are launched (docs/modes.md): each as a whole, which is the default, or cut into tasks that the warps of a

@@ -64,8 +64,7 @@ class ThinMmaTile(ThinTileFacts):
     n_warps: int
     k_warps: int
     stages: int
-    blocks: int
-    """Blocks that a multiprocessor holds for doubles. Many small ones are faster than few large ones: they wait at barriers apart."""
+    blocks: int  # Blocks that a multiprocessor holds for doubles: many small ones wait at barriers apart.
     float_blocks: int
     keeps: bool = False
     staged: bool = True

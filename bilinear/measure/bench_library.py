@@ -36,8 +36,7 @@ from bilinear.version import __version__
 
 Make = Callable[[Array, Array, Array], Call]  # Makes the call of a library.
 NVML = "libnvidia-ml.so.1"  # The driver's library that counts energy.
-BATCH_MS, STILL_S = 10.0, 1.0
-"""Calls between two looks at the counter, which moves every few tens of milliseconds, and the seconds after which it does not move."""
+BATCH_MS, STILL_S = 10.0, 1.0  # Calls between looks at the counter; seconds until it is still.
 NOT_TRANSPOSED = 0  # `CUBLAS_OP_N`.
 
 

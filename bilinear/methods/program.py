@@ -24,9 +24,7 @@ A, B, C, WORKSPACE, BESIDE = range(5)  # The bases. `BESIDE` is memory that C le
 LENT_CELL = 256  # C lends memory from its first address on that is a multiple of so many bytes.
 MOST_KEPT = 1024  # The most programs that are kept with their launches; the least used is dropped.
 GRID = Grid(((Cover("blocks", 1),),), 1)  # Blocks of threads, as many as an argument says.
-
-NamedLaunch = tuple[Launch | PlainLaunch, Values]
-"""A launch and its arguments; a `Place` among them lies in a buffer of a name."""
+NamedLaunch = tuple[Launch | PlainLaunch, Values]  # A launch; a `Place` among arguments is in a buffer.
 Buffers = Mapping[str, tuple[int, int]]  # Where buffers lie: a base, and bytes behind it.
 T = TypeVar("T")
 

@@ -22,8 +22,7 @@ from bilinear.planner.estimates import DataSheet
 from bilinear.planner.ways import algorithm_named, forget_changed_files, kept_by_names
 
 BlockExtents = tuple[float, float, float]  # The extents (m, k, n) of a block, which peeling would make whole.
-BLOCK, THREAD = (64, 128), (8, 8)
-"""The tile of 128 threads that compute 8 x 8 results each, as in section 3.4.3: by a block of threads, and by a thread."""
+BLOCK, THREAD = (64, 128), (8, 8)  # The tile of 8 x 8 results of 128 threads (section 3.4.3), by each.
 USUAL_LEVELS = (("msmes",), ("msmes",) * 2, ("msmes",) * 3)  # What the thesis measured.
 
 

@@ -55,8 +55,7 @@ class Cpu:
     touching: float
     elements: tuple[tuple[str, CpuRates], ...]
     least_gain: float = 0.05
-    memory_share: ClassVar[float] = 0.5
-    """Less than on a GPU, because a system grants more memory than it has and then kills the process that writes to it."""
+    memory_share: ClassVar[float] = 0.5  # Less than a GPU's: a system grants more, and kills its user.
 
     def rates(self, dtype: str) -> CpuRates | None:
         """What is known of an element type."""

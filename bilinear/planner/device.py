@@ -104,8 +104,7 @@ USUAL_POLICY, USUAL_RULES = Policy(), LibraryRules()  # Without a description, a
 
 
 LONG_SUM = 64  # Shorter sums are not split; a slice of a tile may hold them whole.
-LEAST_LAUNCH = 2.0
-"""Microseconds that every product takes at least. It is no rate of a device, because points are multiples of a time that holds it."""
+LEAST_LAUNCH = 2.0  # Microseconds of every product; no rate, for points are multiples of a time with it.
 
 
 @dataclass(frozen=True)

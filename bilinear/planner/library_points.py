@@ -18,8 +18,7 @@ FITTED, FLAT = 30, 0.3  # A plane over logarithms of extents fits so many points
 ANOTHER_ORDER, ANOTHER_ALIGNMENT, ANOTHER_KERNEL, UNKNOWN_KERNEL = 3.0, 0.7, 4.0, 1.0
 """What is added to the distance if the orders differ in one operand or in both, for lines that are multiples of 16 bytes in one shape only,
 and for another kernel or an unknown one. `benchmarks/fit_library_points.py` prints what choices by these values lose."""
-BRIEF, ANOTHER_ORDER_IF_BRIEF = 2**22, 8.0
-"""A product of fewer multiply-adds is brief. The order decides more about it than its extents do."""
+BRIEF, ANOTHER_ORDER_IF_BRIEF = 2**22, 8.0  # A product of fewer multiply-adds is brief: its order matters.
 MOST_APART = 1.0  # The most by which a call counts as slower, as a logarithm: no point outweighs others.
 UNKNOWN = "unknown"  # The kernel of a point for which cublasLt was not asked.
 Kernels = tuple[str, str]

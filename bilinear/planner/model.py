@@ -14,8 +14,7 @@ from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.ir.tile import USUAL
 from bilinear.planner.device import Device, Extents, TileRates, at
 
-SINGLE_COPIES = 1.9e9
-"""The elements a second that a multiprocessor copies one by one, beside its arithmetic; 1.6 to 6e9 on an H100 (benchmarks/NOTES.md)."""
+SINGLE_COPIES = 1.9e9  # Elements a second that a multiprocessor copies singly; 1.6 to 6e9 on an H100.
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,7 @@ class Choice(ABC):
     counts_calls: ClassVar[bool] = False  # Whether its predicted time holds what a call costs.
     title: ClassVar[str] = "a schedule"  # What runs, in words.
     may_be_far: ClassVar[bool] = False  # Whether its error can be too large for a call without an accuracy.
-    has_kernels: ClassVar[bool] = True
-    """Whether it launches kernels that are built here: building them takes time, and another version has others."""
+    has_kernels: ClassVar[bool] = True  # Whether it launches kernels built here, which takes time.
     needs: ClassVar[str] = ""
     """What arrays it takes, in words, if its method binds it to matrices as they lie; empty for the library and for schedules."""
     less: ClassVar[str] = "plan with this workspace, or use algorithm='auto'"

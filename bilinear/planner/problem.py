@@ -9,8 +9,7 @@ from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX, ELEMENTS
 from bilinear.ir.placement import CONTENTION, INPUTS, MOST_EXTENT
 
-CLASSES = {"classical": 1.0, "twice": 2.0}
-"""The classes of accuracy: the most that a probable error by norm may be, in units of the classical multiply's."""
+CLASSES = {"classical": 1.0, "twice": 2.0}  # The most of a probable error by norm, in the classical one's.
 USUAL_LIMIT = 8.0  # The most that it may be where no accuracy is asked for, and no algorithm is named.
 
 BITWISE = "bitwise"

@@ -271,8 +271,7 @@ def even_blocks(extent: int, count: int, multiple: int = 64) -> int:
 
 BUS = 25e9  # Bytes a second from and to the host, each way: an estimate, for descriptions have none.
 MOST_COUNT = 128  # The most blocks along a side that are weighed.
-BALANCES = STATIC, QUEUE = "static", "queue"
-"""Each GPU or rank computes its part of C, or who is done takes over blocks of the others."""
+BALANCES = STATIC, QUEUE = "static", "queue"  # Each GPU or rank has its part of C, or takes over others'.
 LEAST_BLOCKS = 4  # Blocks of C for each of several GPUs where possible: with one, none is taken over.
 REFINED = 6  # How many of the best by the library's rate the planner predicts itself, more slowly.
 

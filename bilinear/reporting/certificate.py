@@ -363,8 +363,7 @@ def _notes(said: str) -> tuple[str, ...]:
     return (words[-TOLD:],) if words else ()
 
 
-RECORD = Path(__file__).with_name("accepted.json")
-"""Written after every one of the files was accepted (tests/reporting/test_rocq_record.py)."""
+RECORD = Path(__file__).with_name("accepted.json")  # Written once all files are accepted (test_rocq_record).
 
 
 @dataclass(frozen=True)

@@ -219,8 +219,7 @@ MOST_EDGES = 900
 MOST_DEPTH = 4
 BEND = 0.45  # How far an edge leaves its nodes horizontally, as a part of its width.
 PARTS = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74)  # Where an edge's label may stand, by preference.
-MOST_LABELS = 48
-"""With more labels, edges would hide each other; then the chart, or its coefficients, are left out. Deeper sums are multiplied out."""
+MOST_LABELS = 48  # With more labels, edges hide each other, and labels or the chart are left out.
 
 WIDTH, NODE, HEIGHT, MARGIN = 960.0, 52.0, 20.0, 18.0
 LEFT, MIDDLE, RIGHT = 60.0, 480.0, 900.0

@@ -216,8 +216,7 @@ def explained_json(plan: Plan, r: Roofline, s: Streaming | None = None) -> str:
     return json.dumps({**json.loads(plan_json(plan)), "roofline": figures}, indent=1) + "\n"
 
 
-LETTER, LINE, GAP = 6.0, 14.0, 9.0
-"""The width of a letter, the height of a line and the distance of a label from its point, in the units of the picture."""
+LETTER, LINE, GAP = 6.0, 14.0, 9.0  # A letter's width, a line's height, a label's distance from its point.
 CLEARER = 5.0  # How much farther than its own dot every other dot must be from a name.
 RADIUS = 6.0
 PlanPoint = tuple[float, float]

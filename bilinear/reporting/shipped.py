@@ -107,8 +107,7 @@ if TYPE_CHECKING:  # listing from the index reads no algorithm
     from bilinear.frontend import Loaded
     from bilinear.ir.scheme import Scheme
 
-INDEX = Path(__file__).with_name("library.json")
-"""The stored facts about the shipped algorithms, so that listing them reads and counts none."""
+INDEX = Path(__file__).with_name("library.json")  # Stored facts, so that listing reads and counts nothing.
 
 EXPAND, DEPTH_FIRST, IN_PLACE = "expand", "depth first", "in place"
 """How a scheme may run: with workspace, fastest on large problems; or by a schedule with little memory, or none."""

@@ -111,8 +111,7 @@ class Checked:
 VECTORS = 16  # With a confidence of 1 - 1e-6 the bound is then about four times the estimate.
 MOST_VECTORS = 1024
 SMALL = 1e-100  # A scale below which the arrays may be zero: underflow is counted in norms.
-KINDS = {"f2": "f", "f4": "f", "f8": "f", "c8": "c", "c16": "c"}
-"""The floating-point types that are checked, by NumPy's short names."""
+KINDS = {"f2": "f", "f4": "f", "f8": "f", "c8": "c", "c16": "c"}  # The floating-point types that are checked.
 
 
 def check(

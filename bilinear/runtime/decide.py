@@ -46,8 +46,7 @@ class Decision:
     placement: Placement | None = None
     choice: Choice = THE_LIBRARY
     workspace: int = 0  # The bytes of workspace of a plan that was chosen.
-    is_interim: bool = False
-    """True if the next call is decided anew: a plan is tried, or the library stands in for one whose kernels are being built."""
+    is_interim: bool = False  # True if the next call is decided anew: a trial, or kernels are being built.
     turn: Turn | None = None  # The turn of a plan that is tried.
 
 

@@ -43,8 +43,7 @@ from bilinear.verify.bilinear_map import prove_map
 ROWS = 256  # Rows that are added at once: the height of buffers for scaled values and triangles.
 
 
-AT_ONCE = 1024
-"""The rows of a block of 16-bit matrices, of which the library multiplies all in one call: fewer are slower, of more half is not needed."""
+AT_ONCE = 1024  # Rows of a block of 16-bit matrices, all multiplied by one call of the library.
 WIDE = 1024  # Without a number of levels another one is taken while its blocks are so wide.
 
 

@@ -29,8 +29,7 @@ from bilinear.runtime.options import LEAST_EXTENT, Options
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-TILE = {False: 256, True: 1024}
-"""Rows of a block that is computed aside, because only one triangle of it is wanted, on processors and on a GPU."""
+TILE = {False: 256, True: 1024}  # Rows of a block computed aside for one triangle, on processors and GPUs.
 TOGETHER = 1024  # With a named algorithm rows are halved once at least, down to so many.
 
 

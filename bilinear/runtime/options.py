@@ -107,8 +107,7 @@ def _together(each: tuple[Same[Loaded], ...]) -> Loaded:
     return first if all(x is first for x in below) else replace(first, below=tuple(below))
 
 
-_INSIDE = "bilinear", "torch"
-"""The packages whose frames are skipped: this one, and PyTorch, which calls its operators, also from code without a module."""
+_INSIDE = "bilinear", "torch"  # Whose frames are skipped: PyTorch calls its operators.
 
 
 RUN_ON = "dense arrays of integers, float32, float64, complex64 and complex128, and on a GPU of float16 and bfloat16"

@@ -29,8 +29,7 @@ from bilinear.runtime.devices_here import DEVICE, value_of
 from bilinear.runtime.options import Options
 from bilinear.runtime.repeat import Repeat
 
-_STREAM = "get_current_stream_ptr", b"intptr_t (void)"
-"""CuPy's C function for the handle of the current stream, and its type."""
+_STREAM = "get_current_stream_ptr", b"intptr_t (void)"  # CuPy's C function for the current stream's handle.
 _EXCHANGE = b"dlpack_exchange_api"
 """What PyTorch's C functions for tensors are called; in the struct of dlpack.h five follow the version and an older struct."""
 _PYTORCHS = {

@@ -216,8 +216,7 @@ def backward(linear: LinearMap, weights: Array, modulus: int, changes: Callable[
 
 MOST_TERMS = 200_000  # Schemes with more terms in their forms are not examined.
 GROUPS, MOST_GROUPS = 4, 24  # Points for one factor; in a small ring some values are 0 and tell nothing.
-SMALL, FEW, MANY = 2**20, 4, 96
-"""Below this modulus a value takes many points; over Z/2 a polynomial of degree three may be 0 at 7/8 of them."""
+SMALL, FEW, MANY = 2**20, 4, 96  # Below this modulus, more points: a value may hide at 7/8 of them.
 
 
 @dataclass(frozen=True)

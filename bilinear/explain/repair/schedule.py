@@ -291,8 +291,7 @@ def _product_edits(steps: WrittenSteps, step: WrittenProduct) -> Iterator[StepEd
 
 SIDES = ("A", "B", "C")
 MOST_SETS = 80_000  # The most combinations of edits of one side that are run.
-HIT, BUILT, PROVED_STEP = 1_500, 30_000, 60_000
-"""The cost of a combination with the right number, of building its schedule, and of each step in proving it."""
+HIT, BUILT, PROVED_STEP = 1_500, 30_000, 60_000  # Costs: a right number, a schedule, a step of its proof.
 
 StepEdits = tuple[StepEdit, ...]
 UNEDITED: Array = np.zeros((1, 0), dtype=np.int64)  # The combination of no edits.

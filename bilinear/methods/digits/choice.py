@@ -26,8 +26,7 @@ if TYPE_CHECKING:  # imported late
     from bilinear.ir.scheme import Scheme
 
 USUAL_CLASS = "classical"  # The class of accuracy that they keep where none is asked for.
-SAME_BITS_MODULI = {"float32": 7, "float64": 14}
-"""How many moduli give products whose bits depend on the numbers alone, where no accuracy is asked for."""
+SAME_BITS_MODULI = {"float32": 7, "float64": 14}  # The moduli of products with the same bits everywhere.
 MOST_TARGETS = 16  # Blocks of C: a thread puts together an element of each, at the least.
 MOST_HEADROOM = 6  # By so many bits forms may exceed their blocks: limbs and sums hold no more.
 

@@ -178,8 +178,7 @@ def _made(a: Layout, b: Layout, c: Layout, scheme: Same[Scheme], moduli: tuple[i
     return IntegerMultiply(a, b, c, scheme.what, IntegerTypes(left, right, result, moduli, modulus), by_warps)
 
 
-MOST_RESIDUES = 1 << 28
-"""The bytes that residues of a product may take; larger products are multiplied in parts, so that this does not grow with the problem."""
+MOST_RESIDUES = 1 << 28  # The most bytes of a product's residues; larger ones are multiplied in parts.
 
 
 Sum = tuple[Matrix, Factor, Factor]  # A block of C, the factor of the product, and that of the block.

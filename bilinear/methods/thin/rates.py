@@ -104,8 +104,7 @@ MOST_ELEMENTS = 2**28  # Of a matrix, if the device has the memory for it.
 SHARE_OF_MEMORY = 0.25
 ROUNDS, IN_A_ROW = 3, 4
 HOLD_MS = 0.25  # For so long the device is held while a few calls are queued.
-MOST_BRIEF = 0.15
-"""The part of the drawn shapes that may have less than `BRIEF` elements and `BRIEF_WORK` multiply-adds, which take about 10 us."""
+MOST_BRIEF = 0.15  # The most of the drawn shapes below `BRIEF` and `BRIEF_WORK`, which take about 10 us.
 BRIEF, BRIEF_WORK = 6_000_000, 100_000_000
 TIMED_TILES, TIMED_SHAPES, TIMED_BRIEF = 3, 44, 0.3
 """On each of so many drawn shapes, of which this part may be brief, so many of our own tiles are timed: those predicted to be fastest."""
