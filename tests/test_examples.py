@@ -45,6 +45,7 @@ def test_an_example_is_short(example: Path) -> None:
     assert len(example.read_text().splitlines()) <= MOST_LINES
 
 
+@pytest.mark.slow
 def test_quickstart_numpy(tmp_path: Path) -> None:
     printed = _run(_example("quickstart_numpy.py"), tmp_path)
     assert "integers exact: True" in printed

@@ -14,7 +14,7 @@ from bilinear.emulator import skip_reason
 NAMES = "index", "tutorial", "papers", "using-python", "certificate", "depth-first", "additions", "algebra", "chains", "formats"
 PAGES = [ROOT / "docs" / f"{name}.md" for name in NAMES] + sorted((ROOT / "docs" / "how-to").glob("*.md"))
 WITH_LISTINGS = [page for page in PAGES if listings(page)]
-SLOW = {"tutorial": pytest.mark.slow}  # it compiles, and checks the kernels
+SLOW = dict.fromkeys(("tutorial", "algebra", "using-python", "complex"), pytest.mark.slow)  # seconds each
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=page.stem, marks=SLOW.get(page.stem, ())) for page in WITH_LISTINGS])

@@ -71,7 +71,7 @@ def test_the_kernels_of_every_mode_are_identities(mode: str, tmp_path: Path) -> 
     assert [launch["stage"] for launch in program["launches"]] == sorted(launch["stage"] for launch in program["launches"])
 
 
-@pytest.mark.sample(1, slow=4)
+@pytest.mark.sample(0, slow=4)
 @needs_emulator
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("name", SHIPPED)

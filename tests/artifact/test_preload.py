@@ -55,7 +55,7 @@ def with_it(*options: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "bilinear", "run-with", *options, "--")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("way", ["alone", "strassen", "skipped"])
 def test_calls_of_all_functions_are_exact(way: str, folder: Path) -> None:
     by, variables = () if way == "alone" else with_it(), STRASSEN | ({"BILINEAR_SKIP": "*64:* float32:*"} if way == "skipped" else {})

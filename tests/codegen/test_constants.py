@@ -119,7 +119,7 @@ def test_integers_wrap_around(value: int) -> None:
         assert (int(coefficient(value, np.dtype(kind))) - value) % 2 ** (8 * np.dtype(kind).itemsize) == 0
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(0)
 @needs_emulator
 @pytest.mark.parametrize(("value", "integers"), [(2**61, True), (-(2**63) - 1, False), (2**130 + 1, False)])
 def test_folders_with_large_coefficients_are_read_and_proved(value: int, integers: bool, tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def between(x: Any, by_rows: bool, gap: int) -> Any:
     return np.lib.stride_tricks.as_strided(lines, (count, length + gap), lines.strides)[:, length:]
 
 
-@pytest.mark.sample(1, slow=6)
+@pytest.mark.sample(0, slow=6)
 @pytest.mark.parametrize("tile", SHAPES, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("orders", ORDERS)
 def test_products_are_exact_in_every_order_of_copies_and_threads(tile: Fetched, orders: str) -> None:

@@ -152,6 +152,7 @@ def defined(terms: Products) -> list[tuple[int, frozenset[int]]]:
     return sorted(alike, key=lambda at: (at[0], sorted(at[1])))
 
 
+@pytest.mark.slow
 def test_a_flip_tells_whether_there_is_a_reduction(kernels: Any) -> None:
     """Few blocks, so that factors are often dependent; before the flip none are."""
     random, told = np.random.default_rng(7), [0, 0]
@@ -191,7 +192,7 @@ def discover(task: SearchTask, seconds: float = 600, **options: Any) -> Found:
     return flip_search.discover(task, seconds, **options)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("blocks", "rank"), [((2, 2, 2), 7), ((2, 2, 3), 11), ((2, 3, 3), 15), ((3, 3, 3), 23)])
 def test_known_ranks_are_found_and_lifted(blocks: tuple[int, int, int], rank: int) -> None:
     """A search ends by itself here; that the time would end it is no more than a way out."""

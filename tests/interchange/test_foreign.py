@@ -251,7 +251,7 @@ LONG = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", LONG)
 def test_long_files_are_refused_quickly(tmp_path: Path, name: str) -> None:
     for text in LONG[name]:
@@ -328,7 +328,7 @@ LONG_RUNS = {
 READERS: dict[str, Callable[[Path], object]] = {"x.slp": read_program, "x.exp": read_exp, "x.m": read_mathematica, "x": import_file}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", LONG_RUNS)
 def test_long_runs_of_anything_take_no_long_time(name: str, tmp_path: Path) -> None:
     """A pattern that goes back and forth over a run of blanks takes hours for a file of this size."""

@@ -83,7 +83,7 @@ def test_names_cover_neither_each_other_nor_a_dot_nor_a_line(make: Callable[[], 
         assert chart.budget is None or not left < chart.budget < right
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("make", [*(partial(choice, problem) for problem in PROBLEMS), crowded])
 def test_every_name_belongs_to_its_dot(make: Callable[[], Plan]) -> None:
     """A name, or the number of a row of the table, stands nearest to its own dot; every dot tells its name when asked."""

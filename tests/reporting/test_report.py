@@ -186,6 +186,7 @@ def test_errors_in_place_are_of_the_schedule_at_every_level_told(levels: int, kn
         assert fact.deterministic == run_error_bound(schedule, fact.inner, u).product * u
 
 
+@pytest.mark.slow
 def test_what_is_consumed_does_not_drift_and_schemes_are_told_of_to_three_levels() -> None:
     assert {fact.drift for fact in examine(load("msmes"), 1, "consume").accuracy} == {None}
     assert told_levels(examine(load("strassen"), 1, "preserve"), "float32") == [0, 1, 2, 3]

@@ -125,7 +125,7 @@ def targets(stage: Stage) -> set[str]:
 CASES = [*(pytest.param(mixed, (levels,), id=" ".join(levels)) for levels in PLANS), pytest.param(own, (STAGED, "winograd"), id="staged")]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(0)
 @pytest.mark.parametrize(("make", "arguments"), CASES)
 def test_an_interrupt_at_any_step_leaves_the_operands(make: Any, arguments: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     stages, options = make(*arguments)
@@ -143,7 +143,7 @@ def test_an_interrupt_at_any_step_leaves_the_operands(make: Any, arguments: Any,
         assert at + 1 < len(stages) or np.array_equal(c, wanted)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(0)
 @pytest.mark.parametrize(("make", "arguments"), CASES)
 def test_an_error_at_any_step_that_does_not_write_the_operands_leaves_them(
     make: Any, arguments: Any, monkeypatch: pytest.MonkeyPatch

@@ -76,8 +76,7 @@ def test_schemes_over_the_integers_run_modulo_every_number(algorithm: str, p: in
 def test_schemes_over_one_modulus_run_for_it_and_for_no_other() -> None:
     generator = np.random.default_rng(3)
     a, b = (generator.integers(-9, 9, shape) for shape in ((35, 38), (38, 33)))
-    for levels in (1, 2):
-        check(bilinear.matmul(a, b, modulus=2, algorithm=TWO, levels=levels), exact_modulo(a, b, 2), 2)
+    check(bilinear.matmul(a, b, modulus=2, algorithm=TWO, levels=1), exact_modulo(a, b, 2), 2)
     for modulus in (3, 4, 6, 2**31 - 1):
         with pytest.raises(BilinearError, match=r"E594.* proved over Z/2, and the product is asked for modulo"):
             bilinear.matmul(a, b, modulus=modulus, algorithm=TWO, levels=1)

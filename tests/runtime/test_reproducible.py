@@ -177,7 +177,7 @@ def test_einsum_and_tensordot_keep_the_bits_of_the_product() -> None:
         bilinear.einsum("bik,kj->ij", a, b, reproducible="bitwise")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("dtype", TYPES[:3])
 def test_gram_has_the_bits_of_the_product(dtype: str) -> None:
     """Above and below the diagonal, for several blocks; a special line changes its own row and column alone."""

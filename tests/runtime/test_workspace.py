@@ -253,7 +253,7 @@ def test_strides_that_blas_cannot_read_are_not_copied_behind_our_back() -> None:
     assert int(done.stdout) <= 6_000_000
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("name", "levels"), [("strassen", 1), ("winograd", 2), ("laderman", 1), ("hopcroft_kerr", 1), ("msmes", 2)])
 def test_the_workspace_is_one_buffer_of_the_planned_size_and_said_beforehand(
     name: str, levels: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

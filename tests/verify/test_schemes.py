@@ -229,7 +229,7 @@ def test_mutants_of_a_shipped_scheme(name: str) -> None:
     assert prove_scheme(scheme).holds
     step = 1 + positions(scheme) // 1000
     assert agree(scheme, islice(mutations(scheme), 0, None, step))[0] > positions(scheme) // step
-    assert whole_gate_agrees(scheme, islice(mutations(scheme), 0, None, 1 + positions(scheme) // 150)) > min(100, 2 * positions(scheme))
+    assert whole_gate_agrees(scheme, islice(mutations(scheme), 0, None, 1 + positions(scheme) // 60)) > min(50, positions(scheme))
 
 
 def with_idle_parts(scheme: Scheme) -> Scheme:
