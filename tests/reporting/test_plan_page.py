@@ -50,7 +50,7 @@ def boxes(chart: PlanChart) -> list[tuple[float, float, float, float]]:
     return [label.box for label in chart.labels]
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0, slow=2)
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_every_candidate_with_a_time_is_a_dot_in_its_place(problem: Problem) -> None:
     found = choice(problem)
@@ -70,7 +70,7 @@ def test_every_candidate_with_a_time_is_a_dot_in_its_place(problem: Problem) -> 
     assert all(chart.left <= dot.x <= chart.right and chart.top <= dot.y <= chart.bottom for dot in chart.dots)
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0, slow=2)
 @pytest.mark.parametrize("make", [*(partial(choice, problem) for problem in PROBLEMS), crowded])
 def test_names_cover_neither_each_other_nor_a_dot_nor_a_line(make: Callable[[], Plan]) -> None:
     chart = plan_chart(make())

@@ -123,7 +123,7 @@ def test_what_the_passes_make_is_proved_by_its_levels(case: tuple[str, ...]) -> 
     assert replace(by_algebra, stages=()) == proof
 
 
-@pytest.mark.sample(1, slow=5)
+@pytest.mark.sample(1, slow=3)
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
 def test_no_mutant_gets_another_verdict_than_by_algebra(case: tuple[str, ...]) -> None:
     levels, flat = levels_and_flat(case[0], case[1:])
