@@ -174,7 +174,7 @@ class InItsOwnType(built_identity.Emulated):
         self.modules[kernel.name].launch(kernel.name, blocks, (*kernel.threads, 1), values, shared_bytes=kernel.shared_bytes)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @needs_emulator
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(("name", "levels"), [("msmes", 1), ("winograd", 2), ("laderman", 1)])

@@ -217,7 +217,7 @@ WRONG_SOURCES: list[tuple[str, Callable[[str], str], str, str]] = [
 ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @needs_emulator
 @pytest.mark.parametrize(("name", "edit", "code", "what"), WRONG_SOURCES)
 def test_a_wrong_source(name: str, edit: Callable[[str], str], code: str, what: str, tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ WRONG_MANIFESTS: list[tuple[Edit, str, str]] = [
 ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @needs_emulator
 @pytest.mark.parametrize(("edit", "code", "what"), WRONG_MANIFESTS)
 def test_a_wrong_manifest(edit: Edit, code: str, what: str, tmp_path: Path) -> None:

@@ -309,7 +309,7 @@ def test_a_locale_without_letters(folder: Path) -> None:
     assert rb'source "\u0395\u03bb\u03bb \u4e2d \u2297 \xe9"' in done.stdout
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
     ("after", "status", "said"),

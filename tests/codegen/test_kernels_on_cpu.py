@@ -85,7 +85,7 @@ def test_odd_rectangles(name: str, inputs: str, levels: int, dtype: str) -> None
     multiply(name, inputs, levels, (29, 19, 23), dtype)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", IN_ARRAYS)
 @pytest.mark.parametrize(("name", "inputs", "levels"), [case for case in ALGORITHMS if case[2] == 1 or case == ("winograd", "preserve", 2)])
 def test_whole_lanes(name: str, inputs: str, levels: int, dtype: str) -> None:
@@ -109,7 +109,7 @@ def test_every_tile(dtype: str, tile: str, shape: tuple[int, int, int]) -> None:
     multiply("strassen", "preserve", 1, shape, dtype, tile=tile)
 
 
-@pytest.mark.sample(2, slow=8)
+@pytest.mark.sample(1, slow=8)
 @pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
 @pytest.mark.parametrize(("name", "inputs", "levels"), [("msmes", "restore", 1), ("winograd_in_place", "consume", 2)])
 def test_products_of_a_stage_at_once(name: str, inputs: str, levels: int, dtype: str, tile: str) -> None:
@@ -188,7 +188,7 @@ def test_sums_of_floats_on_the_matrix_units_are_rounded_once(tile: str) -> None:
     assert (abs(c - exact) <= np.spacing(abs(c)) * 0.5001).all()
 
 
-@pytest.mark.sample(5, slow=12)
+@pytest.mark.sample(2, slow=12)
 @pytest.mark.parametrize("at", ["start", "end"])
 @pytest.mark.parametrize("late", range(4))
 @pytest.mark.parametrize("tile", IN_DOUBLES)
@@ -416,7 +416,7 @@ COMPLEX_CASES = [
 ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("name", "dtype", "orders", "conjugated", "beta"), COMPLEX_CASES)
 def test_complex_products_are_exact(name: str, dtype: str, orders: str, conjugated: str, beta: int) -> None:
     m, k, n = 17, 23, 19

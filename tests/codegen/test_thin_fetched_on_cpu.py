@@ -159,7 +159,7 @@ def test_products_are_exact_in_every_order_of_copies_and_threads(tile: Fetched, 
             assert is_exact(tile, orders, shape, order), (shape, order)
 
 
-@pytest.mark.sample(2, slow=10)
+@pytest.mark.sample(1, slow=10)
 @pytest.mark.parametrize("tile", [tile for tile in SHAPES if isinstance(tile, ThinBulkMmaTile)], ids=lambda tile: tile.name)
 @pytest.mark.parametrize("orders", range(8))
 def test_every_layout_is_exact(tile: ThinBulkMmaTile, orders: int) -> None:
@@ -176,7 +176,7 @@ def test_every_shipped_tile_is_exact(name: str, orders: str) -> None:
         assert is_exact(tile, orders, shape, "random"), shape
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("what", MUTANTS)
 def test_a_text_without_one_of_its_parts_is_found_out(what: str) -> None:
     """It has a wrong result, or fails, in some order."""

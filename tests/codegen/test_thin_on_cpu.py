@@ -58,7 +58,7 @@ def strides(x: Any) -> tuple[int, ...]:
     return tuple(stride // x.itemsize for stride in x.strides)
 
 
-@pytest.mark.sample(3, slow=14)
+@pytest.mark.sample(2, slow=14)
 @pytest.mark.parametrize("dtype", IN_ARRAYS)
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("orders", range(8))

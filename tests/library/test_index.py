@@ -110,7 +110,7 @@ def test_an_index_of_other_algorithms_is_not_used(tmp_path: Path, monkeypatch: p
     assert changed_index(tmp_path / "index.json", monkeypatch, json.dumps(own | {"algorithms_sha256": "0" * 64})) == tuple(ROWS.values())
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"algorithms_sha256": 1, "schemes": []}'])
 def test_a_damaged_index_is_no_index(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert changed_index(tmp_path / "index.json", monkeypatch, text) == tuple(ROWS.values())

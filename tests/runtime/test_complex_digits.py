@@ -326,7 +326,7 @@ MUTANTS_OF_TWO = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("products", "name"), [*(("pairs", name) for name in MUTANTS), *(("gaussian7", name) for name in MUTANTS_OF_TWO)])
 def test_mutants_fail(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, products: str, name: str) -> None:
     from runtime import pretended_gpu

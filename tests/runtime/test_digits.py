@@ -489,7 +489,7 @@ def before_nan(values: Any) -> Array:
     return Array(memory[:rows])
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_every_mutant_fails(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     gpu.runs = "text"
