@@ -29,7 +29,7 @@ def rank_workspace(plan: RankPlan, rank: int) -> int:
         turned = (replace(plan, by_queue=False, tasks=plan.tasks[at:] + plan.tasks[:at]) for at in range(plan.ranks))
         return max(rank_workspace(each, rank) for each in turned)
     a, b, c = (0 if plan.home[i] == plan.given[i] else plan.home[i][rank].size for i in range(3))
-    computing = a + b + c + _depth(plan, rank) + _breadth(plan, rank) + _held_tasks(plan, rank)
+    computing = a + b + c + _depth(plan, rank) + _breadth(plan, rank)
     return max(3 * a, a + 3 * b, computing, 3 * c)  # what travels is packed here and arrives there, beside its place
 
 
@@ -44,14 +44,35 @@ def _depth(plan: RankPlan, rank: int) -> int:
 
 
 def _breadth(plan: RankPlan, rank: int) -> int:
-    """All factors and products with those of the level above, and one's named sums; without levels A, B and C themselves."""
+    """All products, and all factors with what tasks hold, or else the sums of products.
+
+    Without levels the factors are A and B themselves, and the product is C.
+    """
     a, b, c = (plan.form[i][rank].size for i in range(3))
     if not plan.breadth:
-        return 0 if plan.home[2] == plan.given[2] and not plan.depth else c
-    last, above = plan.breadth[-1], prod(scheme.rank for scheme in plan.breadth[:-1])
-    factors = above * (a * last.m * last.k + b * last.k * last.n + c * last.m * last.n) if above > 1 else 0
-    named = a * len(last.u.steps) + b * len(last.v.steps) + c * (len(last.w.steps) + last.m * last.n)
-    return plan.products * (a + b + c) + factors + named
+        return (0 if plan.home[2] == plan.given[2] and not plan.depth else c) + _held_tasks(plan, rank)
+    factors = adding = 0
+    above = 1
+    for at, scheme in enumerate(plan.breadth):
+        below = plan.breadth[at + 1 :]
+        left, right = a * prod(each.m * each.k for each in below), b * prod(each.k * each.n for each in below)
+        out = c * prod(each.m * each.n for each in below)
+        factors += left * _arrays(scheme.u, above) + right * _arrays(scheme.v, above)
+        adding += out * (len(scheme.w.steps) + _has_factors(scheme.w)) + (out * scheme.m * scheme.n * above if at else 0)
+        above *= scheme.rank
+    return plan.products * c + max(factors + _held_tasks(plan, rank), adding)
+
+
+def _arrays(linear: LinearMap, count: int) -> int:
+    """How many arrays so many evaluations of a map leave, one after another, with named sums that only the last one still holds."""
+    single = [form[0][0] for form in linear.outputs if len(form) == 1 and form[0][1] == 1]
+    named = len({index for index in single if index >= linear.inputs})
+    return count * (named + len(linear.outputs) - len(single)) + len(linear.steps) - named + _has_factors(linear)
+
+
+def _has_factors(linear: LinearMap) -> bool:
+    """Whether a term is multiplied, for which there is an array more."""
+    return any(c not in (1, -1) for form in (*linear.steps, *linear.outputs) for _, c in form)
 
 
 def _held_tasks(plan: RankPlan, rank: int) -> int:
@@ -63,7 +84,8 @@ def _held_tasks(plan: RankPlan, rank: int) -> int:
     results = [group[0].result.size for group in results_of(tasks) if held.meet(group[0].result) != group[0].result]
     returned = 2 * held.size if plan.products > 1 or results else 0  # strips that come back beside their place
     partial = max((group[0].result.size for group in results_of(tasks) if len(group) > 1), default=0)
-    return operands + 2 * sum(results) + returned + partial
+    under_way = max(map(sum, pairwise([*results, 0])), default=0)  # one is sent while the next is computed; both may be packed
+    return operands + 2 * under_way + returned + partial
 
 
 def _operands(plan: RankPlan, rank: int, at: int) -> int:
