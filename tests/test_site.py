@@ -85,10 +85,8 @@ def test_without_a_compiler_the_site_is_refused_in_a_line(monkeypatch: pytest.Mo
     from mkdocs.exceptions import PluginError
 
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    monkeypatch.setattr(nvrtc, "available", lambda: "cuda-bindings is not installed")
-    with pytest.raises(
-        PluginError, match=r"^the page of commands compiles an example, and cuda-bindings is not installed: run scripts/setup.*$"
-    ):
+    monkeypatch.setattr(nvrtc, "available", lambda: "NVRTC is not installed")
+    with pytest.raises(PluginError, match=r"^the page of commands compiles an example, and NVRTC is not installed: run scripts/setup.*$"):
         importlib.import_module("site_pages").on_config(MkDocsConfig())
 
 

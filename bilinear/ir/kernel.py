@@ -185,6 +185,9 @@ class ProductKernel:
     turns: int = 1
     beside: int = 1
     guarded: bool = False  # True if the kernel does nothing unless the int at the argument `flag` is set.
+    rows_are: str = ""
+    """How the rows of both operands lie, if that is known: `EVEN` (side by side, at multiples of 16 bytes) or `ANY`. The text has one body
+    then, for three of which a thread takes one, and compiles in half of the time."""
 
     @property
     def rows(self) -> int:

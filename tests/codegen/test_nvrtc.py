@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -243,37 +244,38 @@ def test_a_compiler_that_dies_is_a_diagnostic(cache: Cache, monkeypatch: pytest.
 
 
 @pytest.fixture
-def without_bindings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    nvrtc.compiler_version.cache_clear()
-    nvrtc.architectures.cache_clear()
+def forgotten() -> Iterator[None]:
+    found = nvrtc._library, nvrtc.compiler_version, nvrtc.architectures
+    for function in found:
+        function.cache_clear()
     yield
-    nvrtc.compiler_version.cache_clear()
-    nvrtc.architectures.cache_clear()
+    for function in found:
+        function.cache_clear()
 
 
-@pytest.mark.usefixtures("without_bindings")
-def test_without_the_compiler_the_remedy_is_told(cache: Cache) -> None:
-    assert nvrtc.available() == "cuda-bindings is not installed"
+@pytest.mark.usefixtures("forgotten")
+def test_without_the_compiler_the_remedy_is_told(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
+    assert nvrtc.available() == "cuda-pathfinder, which finds NVRTC, is not installed"
     found = refusal(REVERSE, "sm_90", cache)
     assert found.code == "E602"
     assert found.hints == ("pip install '.[nvrtc]' in the folder of the checkout",)
 
 
 @needs_nvrtc
-def test_bindings_without_their_library_are_told(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cuda.bindings import nvrtc as bindings
+@pytest.mark.usefixtures("forgotten")
+def test_a_library_that_is_not_found_or_is_none_is_told(cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cuda import pathfinder
 
-    def missing() -> None:
-        raise RuntimeError("Failure finding libnvrtc.so\nsearched in many places")
+    def missing(name: str) -> None:
+        raise RuntimeError(f"Failure finding lib{name}.so\nsearched in many places")
 
-    nvrtc.compiler_version.cache_clear()
-    monkeypatch.setattr(bindings, "nvrtcVersion", missing)
-    try:
-        assert nvrtc.available() == "NVRTC is not usable: Failure finding libnvrtc.so"
-        assert refusal(REVERSE, "sm_90", cache).code == "E602"
-    finally:
-        nvrtc.compiler_version.cache_clear()
+    monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", missing)
+    assert nvrtc.available() == "NVRTC is not usable: Failure finding libnvrtc.so"
+    assert refusal(REVERSE, "sm_90", cache).code == "E602"
+    (broken := tmp_path / "libnvrtc.so").write_text("no library")
+    monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", lambda name: SimpleNamespace(abs_path=str(broken)))
+    assert nvrtc.available() == f"NVRTC is not usable: {broken}: file too short"
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def import_everything() -> None:
         if not found.name.endswith("__main__"):
             with suppress(ImportError, BilinearError):  # of rooms whose libraries are not here
                 import_module(found.name)
-    for name in ("cuda.bindings.nvrtc", "rich.progress", "numba"):
+    for name in ("rich.progress", "numba"):
         with suppress(ImportError):
             import_module(name)
     prove("msmes").html()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import json
 import os
@@ -12,9 +11,9 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Sequence
+from ctypes import CDLL, byref, c_int
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from bilinear.codegen.cache import Cache, Entry, default_cache
 from bilinear.codegen.cuda import nvrtc_child
@@ -48,8 +47,6 @@ class Built:
 
 def available() -> str | None:
     """Why no kernel can be built here; None if one can."""
-    if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
-        return "cuda-bindings is not installed"
     try:
         compiler_version()
     except BilinearError as error:
@@ -59,21 +56,26 @@ def available() -> str | None:
 
 @cache
 def compiler_version() -> str:
-    """Name and version of the compiler, with the version of the bindings that drive it."""
+    """Name and version of the compiler."""
     from importlib.metadata import PackageNotFoundError, version
 
-    major, minor = _call("nvrtcVersion")
+    major, minor = c_int(), c_int()
+    CDLL(_library()).nvrtcVersion(byref(major), byref(minor))
     try:
         exact = f" ({version('nvidia-cuda-nvrtc')})"
     except PackageNotFoundError:
         exact = ""
-    return f"NVRTC {major}.{minor}{exact}"
+    return f"NVRTC {major.value}.{minor.value}{exact}"
 
 
 @cache
 def architectures() -> tuple[int, ...]:
     """The compute capabilities that the compiler knows, times ten."""
-    return tuple(_call("nvrtcGetSupportedArchs")[0])
+    library, count = CDLL(_library()), c_int()
+    library.nvrtcGetNumSupportedArchs(byref(count))
+    found = (c_int * count.value)()
+    library.nvrtcGetSupportedArchs(found)
+    return tuple(found)
 
 
 Request = tuple[str, str, CudaTarget]  # What to build: a kernel's source, its name, and the target.
@@ -130,9 +132,9 @@ class _Compiler:
 
     def __init__(self, source: str, name: str, target: CudaTarget) -> None:
         self._name = name
-        request = {"path": sys.path, "source": source, "name": name, "options": target.options}
+        request = {"library": _library(), "source": source, "name": name, "options": target.options}
         request["image"] = "PTX" if target.is_virtual else "CUBIN"
-        command = (sys.executable, "-I", "-c", inspect.getsource(nvrtc_child))
+        command = (sys.executable, "-IS", "-c", inspect.getsource(nvrtc_child))
         try:
             self._reply, self._errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115  # closed with the result
             with tempfile.TemporaryFile() as asked:
@@ -168,17 +170,19 @@ class _Compiler:
         return found["log"], image
 
 
-def _call(function: str) -> tuple[Any, ...]:
-    """The results of an NVRTC function that compiles nothing."""
+@cache
+def _library() -> str:
+    """The place of NVRTC, which is called without its bindings for Python: they take long to import. Raises `BilinearError` (E602)."""
     try:
-        from cuda.bindings import nvrtc
+        from cuda.pathfinder import load_nvidia_dynamic_lib
 
-        status, *results = getattr(nvrtc, function)()
-    except (ImportError, RuntimeError) as error:
+        place: str = load_nvidia_dynamic_lib("nvrtc").abs_path
+        CDLL(place)
+        return place
+    except ImportError:
+        raise fail("E602", "cuda-pathfinder, which finds NVRTC, is not installed", REMEDY) from None
+    except (OSError, RuntimeError) as error:
         raise fail("E602", f"NVRTC is not usable: {str(error).splitlines()[0]}", REMEDY) from None
-    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise fail("E602", f"NVRTC failed in {function}", REMEDY)
-    return tuple(results)
 
 
 _PROPERTIES = re.compile(

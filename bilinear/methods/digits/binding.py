@@ -69,7 +69,7 @@ class BlockwiseMultiply(CutMultiply):
                 launches = [*each.cutting[each is last :], *each.after[:-1]]  # digits of A are those of the block before
                 found += [self._at(launch, i, j) for launch in launches]
                 last = each
-        return [*found, self._whole.on_flag(multiprocessors)]
+        return [*found, self._whole.on_flag(is_aligned, multiprocessors)]
 
     def _part(self, i: int, j: int) -> StoredMultiply:
         m, n = self._layouts[2].shape

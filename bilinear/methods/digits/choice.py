@@ -51,9 +51,9 @@ def scheme_of(levels: tuple[str, ...]) -> Scheme:
     Raises `BilinearError`: E501 if an operand has more blocks than one pass reads, E506 for schemes that are not exact.
     """
     from bilinear.algebra.composition import tensor
-    from bilinear.lowering.prepare import proved, require_numbers
+    from bilinear.lowering.prepare import plain, proved, require_numbers
 
-    schemes = [algorithm_named(name).scheme for name in levels or ("classical",)]
+    schemes = [algorithm_named(name).scheme for name in levels] or [plain().scheme]  # the latter without reading a file
     m, k, n = (prod(getattr(scheme, extent) for scheme in schemes) for extent in "mkn")
     if max(m * k, k * n, m * n) > MOST_BLOCKS:
         message = f"below these levels operands are cut into {m}x{k} and {k}x{n} blocks"

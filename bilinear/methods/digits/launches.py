@@ -27,7 +27,7 @@ from bilinear.algebra.complex_products import complex_scheme, three_products, tw
 from bilinear.algebra.maps import on_blocks
 from bilinear.analysis.digit_bounds import largest_scaled, room_of
 from bilinear.backends.bound_launches import MatrixPlace, Values
-from bilinear.backends.gemm import is_by_rows, is_in_lanes
+from bilinear.backends.gemm import ALIGNMENT, is_by_rows, is_in_lanes
 from bilinear.backends.machine import has_digit_units, multiplies_by_warps
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.names import stem
@@ -170,7 +170,7 @@ class CutMultiply(Program):
             launched(recompose, covers, result | into | {"block_m": block_m, "block_n": block_n}),
         ]
 
-    def on_flag(self, multiprocessors: int) -> NamedLaunch:
+    def on_flag(self, is_aligned: bool, multiprocessors: int) -> NamedLaunch:
         """What runs if the flag is set: the classical product."""
         if isinstance(self._cut, IntegerElement):
             raise TypeError("integers are multiplied without a flag")
@@ -184,8 +184,12 @@ class CutMultiply(Program):
         kernel = launch.kernel
         if not isinstance(kernel, ProductKernel):
             raise TypeError("the plain schedule is one product")
-        guarded = replace(kernel, guarded=True, arguments=(*kernel.arguments, Argument("flag", "flag")))
-        return replace(launch, kernel=guarded), values
+        (_, k, n), operands = self._extents, self._layouts[:2]
+        is_even = is_aligned and k % kernel.lanes == n % kernel.lanes == 0 and all(x.strides[1] == x.itemsize for x in operands)
+        rows_are = "EVEN" if is_even and all(x.strides[0] % ALIGNMENT == 0 for x in operands) else "ANY"
+        arguments = (*kernel.arguments, Argument("flag", "flag"))
+        own = replace(kernel, name=f"{kernel.name}_{rows_are.lower()}", guarded=True, arguments=arguments, rows_are=rows_are)
+        return replace(launch, kernel=own), values
 
     def plain(self, tile: str) -> tuple[Launch, Values]:
         """The product of these matrices in the type itself, in a tile of this name."""
@@ -267,7 +271,7 @@ class DigitMultiply(StoredMultiply):
         first, second = (search(kernel, x, multiprocessors) for kernel, x in zip(own.largest, (left, right), strict=True))
         each = zip(own.expand, (left, right), g.panels, ("DA", "DB"), strict=True)
         cut_left, cut_right = (self._expansion(*one) for one in each)
-        after = [*self.products(own.product, own.recompose, result, multiprocessors), self.on_flag(multiprocessors)]
+        after = [*self.products(own.product, own.recompose, result, multiprocessors), self.on_flag(is_aligned, multiprocessors)]
         return Passes(cleared(g.words), (first, second), (cut_left, cut_right), after)
 
     def _expansion(self, kernel: ExpandKernel, operand: Values, panels: int, digits: str) -> NamedLaunch:
@@ -297,7 +301,7 @@ class LoadingMultiply(CutMultiply):
         shape: Values = {"terms": self._extents[1], "panels_m": panels_m, "panels_n": panels_n, "slices": g.slices}
         matrices: Values = {f"{name}{of[1:]}": x[of] for name, x in (("A", left), ("B", right)) for of in ("X", "X_line", "X_term")}
         product = launched(kernel_of_all, blocks, result | matrices | shape)
-        return [cleared(g.words), *searches, product, self.on_flag(multiprocessors)]
+        return [cleared(g.words), *searches, product, self.on_flag(is_aligned, multiprocessors)]
 
 
 MIRRORING = 264  # Blocks of threads that copy a triangle.
@@ -374,13 +378,13 @@ class ResidueMultiply(ModularMultiply, StoredMultiply):
         first, second = (launched(kernel, ceil(x["lines"] / kernel.lines), x) for kernel, x in zip(scale, (left, right), strict=True))
         cutting = self.expansion(expand[0], left, 0), self.expansion(expand[1], right, 1)
         clear = launched(ClearKernel(), 1, {"words": result["flag"], "count": 1})
-        after = [*self.products(product, recompose, result, multiprocessors), self.on_flag(multiprocessors)]
+        after = [*self.products(product, recompose, result, multiprocessors), self.on_flag(is_aligned, multiprocessors)]
         return Passes(clear, (first, second), cutting, after)
 
-    def on_flag(self, multiprocessors: int) -> NamedLaunch:
+    def on_flag(self, is_aligned: bool, multiprocessors: int) -> NamedLaunch:
         """The classical product, or the elements of special lines alone."""
         if not self._same_bits:
-            return super().on_flag(multiprocessors)
+            return super().on_flag(is_aligned, multiprocessors)
         kernel, (m, k, n) = SpecialKernel(f"residue_special_{self._tile.of.suffix}", self._tile.of), self._extents
         blocks = min(ceil(m * n / kernel.threads[0]), RESIDENT * multiprocessors)
         return launched(kernel, blocks, self.result() | self._matrices() | {"k": k})
