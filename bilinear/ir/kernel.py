@@ -259,6 +259,10 @@ class ProductKernel:
 
         for product in self.products[first : first + values.blocks[1] * self.rows]:
             (left, *at), (right, *there) = product.left, product.right
+            for space in (self.lefts[left], self.rights[right]):
+                rows, columns = values(f"{space}_rs", f"{space}_cs")
+                if self.rows_are == "EVEN" and (columns != 1 or rows % self.lanes or bk % self.lanes or bn % self.lanes):
+                    raise ValueError(f"{self.name}: the rows of {space} are not even")
             operands = block(self.lefts[left], at[0], at[1], (bm, bk)), block(self.rights[right], there[0], there[1], (bk, bn))
             a, b = (loaded(x, self.element).astype(multiplied) for x in operands)
             total = (a @ b).astype(real)

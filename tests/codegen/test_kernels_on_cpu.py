@@ -230,31 +230,41 @@ def test_small_and_empty_extents(name: str, inputs: str, shape: tuple[int, int, 
 def test_deleting_any_barrier_is_caught(dtype: str, tile: str) -> None:
     """Without any one of its barriers, a product of several slices must go wrong in some order of threads."""
     kernel = product_kernel(dtype, tile)
-    generator = np.random.default_rng(3)
-    a, b = generator.integers(-4, 5, (32, 120)), generator.integers(-4, 5, (120, 32))
-    x, y = a.astype(dtype), b.astype(dtype)
-
-    def right(source: str, order: Order) -> bool:
-        c = np.full((32, 32), np.nan, dtype)
-        spaces = {"A": x, "B": y, "C": c}
-        values: dict[str, Any] = {"bm": 32, "bk": 120, "bn": 32, "alpha": 1.0, "beta": 0.0, "first": 0}
-        for name, array in spaces.items():
-            rows, columns = (stride // array.itemsize for stride in array.strides)
-            values |= {name: address(array), f"{name}_rs": rows, f"{name}_cs": columns}
-        module = compile_on_cpu(source, {kernel.name: c_types(kernel)})
-        try:
-            arguments, threads = [values[p.name] for p in kernel.arguments], (*kernel.threads, 1)
-            module.launch(kernel.name, (1, 1, 1), threads, arguments, order=order, seed=5, shared_bytes=kernel.shared_bytes)
-        except LaunchError:
-            return False
-        return bool(np.array_equal(c, a @ b))
-
     source = render(kernel)
-    assert all(right(source, order) for order in ORDERS)
+    assert all(is_right(kernel, source, order) for order in ORDERS)
     mutants = list(without_barrier(source))
     assert mutants
     for line, mutant in mutants:
-        assert not all(right(mutant, order) for order in ORDERS), f"the barrier in line {line} is not needed"
+        assert not all(is_right(kernel, mutant, order) for order in ORDERS), f"the barrier in line {line} is not needed"
+
+
+def is_right(kernel: ProductKernel, source: str, order: Order, by_columns: bool = False) -> bool:
+    """Whether a text multiplies 32 x 120 by 120 x 32."""
+    generator, dtype = np.random.default_rng(3), kernel.element.name
+    a, b = (generator.integers(-4, 5, shape).astype(dtype, "F" if by_columns else "C") for shape in ((32, 120), (120, 32)))
+    c = np.full((32, 32), np.nan, dtype)
+    values: dict[str, Any] = {"bm": 32, "bk": 120, "bn": 32, "alpha": 1.0, "beta": 0.0, "first": 0}
+    for name, array in {"A": a, "B": b, "C": c}.items():
+        rows, columns = (stride // array.itemsize for stride in array.strides)
+        values |= {name: address(array), f"{name}_rs": rows, f"{name}_cs": columns}
+    module = compile_on_cpu(source, {kernel.name: c_types(kernel)})
+    try:
+        arguments, threads = [values[p.name] for p in kernel.arguments], (*kernel.threads, 1)
+        module.launch(kernel.name, (1, 1, 1), threads, arguments, order=order, seed=5, shared_bytes=kernel.shared_bytes)
+    except LaunchError:
+        return False
+    return bool(np.array_equal(c, a @ b))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_text_for_rows_that_lie_as_is_known(dtype: str) -> None:
+    kernel = product_kernel(dtype, USUAL)
+    even, anyhow = (replace(kernel, rows_are=rows_are) for rows_are in ("EVEN", "ANY"))
+    assert is_right(even, render(even), "ascending")
+    assert not is_right(even, render(even), "ascending", by_columns=True)
+    assert is_right(anyhow, render(anyhow), "ascending")
+    assert is_right(anyhow, render(anyhow), "ascending", by_columns=True)
+    assert max(render(x).count("multiply_tile<") for x in (even, anyhow)) == 1
 
 
 @each("element", IN_ARRAYS.values())

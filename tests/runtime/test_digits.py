@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -103,18 +103,21 @@ def way_plan(way: str, shape: tuple[int, int, int]) -> Plan:
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if "complex" not in way])
-def test_inf_and_nan_are_those_of_the_classical_product(gpu: Gpu, way: str) -> None:
-    generator, plan = np.random.default_rng(3), way_plan(way, (40, 50, 30))
-    a, b, old = (generator.integers(-9, 10, shape).astype(plan.problem.dtype) for shape in ((40, 50), (50, 30), (40, 30)))
-    for number, place, value in ((0, (3, 4), np.inf), (0, (0, 0), -np.inf), (0, (39, 49), np.nan), (1, (7, 29), -np.inf)):
+@pytest.mark.parametrize(("shape", "order"), [((40, 50, 30), "C"), ((40, 48, 32), "C"), ((40, 48, 32), "F")], ids=str)
+def test_inf_and_nan_are_those_of_the_classical_product(gpu: Gpu, way: str, shape: tuple[int, int, int], order: Literal["C", "F"]) -> None:
+    (m, k, n), generator, plan = shape, np.random.default_rng(3), way_plan(way, shape)
+    a, b, old = (generator.integers(-9, 10, own).astype(plan.problem.dtype) for own in ((m, k), (k, n), (m, n)))
+    for number, place, value in ((0, (3, 4), np.inf), (0, (0, 0), -np.inf), (0, (m - 1, k - 1), np.nan), (1, (7, n - 1), -np.inf)):
         x, out = [a.copy(), b.copy()], Array(old.copy())
         x[number][place] = value
-        bilinear.matmul(Array(x[0]), Array(x[1]), out, plan=plan, alpha=2, beta=3)
+        bilinear.matmul(Array(x[0].copy(order)), Array(x[1].copy(order)), out, plan=plan, alpha=2, beta=3)
         with np.errstate(invalid="ignore"):
             np.testing.assert_array_equal(out.host, 2 * (x[0] @ x[1]) + 3 * old)
     out.host[...] = np.nan
     bilinear.matmul(Array(a), Array(b), out, plan=plan)
     np.testing.assert_array_equal(out.host, a @ b)
+    in_lanes = shape[2] % (16 // a.itemsize) == 0
+    assert any(name.startswith("digit_classical") and name.endswith("even") for name, _ in gpu.launches) == in_lanes
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way.startswith("pairs")])
