@@ -359,21 +359,19 @@ def largest_scaled(representation: Representation, inner: int) -> float:
     return float(found >> tail << tail)
 
 
-def same_bits_bound(representation: Representation, inner: int) -> float:
-    """p with max|C' - AB| <= p * max|A| * max|B| where scales are those of the largest numbers.
+def same_bits_bound(limit: float, inner: int, unit_roundoff: float) -> float:
+    """p with max|C' - AB| <= p * max|A| * max|B| where the largest numbers are scaled to the limit T, and results rounded by this.
 
     A number x of a row whose largest is a is rounded by at most 2^-e / 2 < a / T, because 2^(e+1) a > T.
     """
-    cut = 1 / largest_scaled(representation, inner)
-    return inner * (2 * cut + cut**2 + gamma(3, representation.of.unit_roundoff) * (1 + cut) ** 2) * SLACK
+    cut = 1 / limit
+    return inner * (2 * cut + cut**2 + gamma(3, unit_roundoff) * (1 + cut) ** 2) * SLACK
 
 
-def probable_same_bits(representation: Representation, inner: int) -> float:
+def probable_same_bits(limit: float, inner: int, unit_roundoff: float) -> float:
     """The probable error by norm for normal data, whose largest number of K is sqrt(2 log 2K) times their root mean square."""
     peak = sqrt(2 * log(2 * inner))
-    return sqrt(
-        2 * (sqrt(1 / 12) * _UNEVEN * peak / largest_scaled(representation, inner)) ** 2 + (ROUNDED * representation.of.unit_roundoff) ** 2
-    )
+    return sqrt(2 * (sqrt(1 / 12) * _UNEVEN * peak / limit) ** 2 + (ROUNDED * unit_roundoff) ** 2)
 
 
 def _rounding_norm(representation: Representation, inner: int) -> Fraction:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bilinear.ir.element import FLOAT32, Element
+from bilinear.ir.element import FLOAT32, Element, IntegerElement
 from bilinear.ir.kernel import FACTORS, Argument, WithoutShared, indices
 from bilinear.ir.linear import Evaluation, Read, Write
 from bilinear.ir.matrix import Array
@@ -86,6 +86,32 @@ class LargestKernel(WithoutShared):
 
 
 @dataclass(frozen=True)
+class LargestIntegersKernel(WithoutShared):
+    """One launch that finds the largest x and -x - 1 of the integers x of A (m x k), and of B (k x n), which may be of another type.
+
+    Each block of threads writes a result of its own. Their number must be a power of two, because they reduce by halves.
+    """
+
+    name: str
+    element: IntegerElement
+    right: IntegerElement
+    threads: tuple[int, int] = (256, 1)
+    arguments: tuple[Argument, ...] = (
+        *(Argument("bytes", "A"), *indices("A_rs", "A_cs"), Argument("bytes", "B"), *indices("B_rs", "B_cs", "m", "k", "n")),
+        Argument("bytes", "sizes"),
+    )
+    template: str = field(default="integer_largest.cu.j2", init=False)
+
+    def reference(self, values: KernelValues) -> None:
+        """The first block of threads finds the largest of each matrix, and the others find 0."""
+        sizes, (m, k, n) = values.view("sizes", "u8", (values.blocks[0], 2), (2, 1)), values("m", "k", "n")
+        sizes[...] = 0
+        for side, (name, element, shape) in enumerate((("A", self.element, (m, k)), ("B", self.right, (k, n)))):
+            x = values.view(name, element.code, shape, (f"{name}_rs", f"{name}_cs")).astype(np.int64)
+            sizes[0, side] = (x ^ x >> 63).max(initial=0)
+
+
+@dataclass(frozen=True)
 class ExpandKernel(WithoutShared):
     """Forms of an operand's blocks, cut into digits. `sources` has the place of each block: (of the lines, of the terms).
 
@@ -141,10 +167,9 @@ class ExpandKernel(WithoutShared):
         evaluate(self.evaluation, self.element, read, write)
 
 
-def operand(values: KernelValues, is_complex: bool = False, dtype: str = "f4") -> Array:
-    """The operand of a kernel that cuts it, by lines and terms."""
-    code = {"f4": "c8", "f8": "c16"}[dtype] if is_complex else dtype
-    return values.view("X", code, values("lines", "terms"), ("X_line", "X_term")).copy()
+def operand(values: KernelValues, is_complex: bool = False, code: str = "f") -> Array:
+    """The operand of a kernel that cuts it, by lines and terms; NumPy's letters of complex types are capitals."""
+    return values.view("X", code.upper() if is_complex else code, values("lines", "terms"), ("X_line", "X_term")).copy()
 
 
 def bits_of(x: Array) -> Array:

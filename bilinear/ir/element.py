@@ -62,6 +62,11 @@ class Element:
         return 16 // self.bytes
 
     @property
+    def nan(self) -> int:
+        """The bits of a NaN without a sign of which only the first bit of the significand is set."""
+        return ((1 << (8 * self.bytes - self.significand + 1)) - 1) << (self.significand - 2)
+
+    @property
     def bits(self) -> str:
         """The CUDA name of the unsigned integer type of the same width."""
         return {2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}[self.bytes]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bilinear.ir.digit_kernel import DigitKernel, LoadingKernel
+from bilinear.ir.digit_kernel import DigitKernel, LargestIntegersKernel, LoadingKernel
 from bilinear.ir.kernel import (
     BitProductKernel,
     DigestKernel,
@@ -19,7 +19,7 @@ from bilinear.ir.kernel import (
     ThinKernel,
 )
 from bilinear.ir.projection_kernel import CheckKernel
-from bilinear.ir.residue_kernel import LargestIntegersKernel, ResidueKernel
+from bilinear.ir.residue_kernel import ResidueKernel
 from bilinear.ir.rounded import RoundKernel
 
 Kernel = LinearKernel | ProductKernel

@@ -78,6 +78,14 @@ def bfloat16(value: Array) -> Array:
     return np.where((whole & 0x7FFFFFFF) > 0x7F800000, 0x7FFF, whole + 0x7FFF + (whole >> 16 & 1) >> 16).astype(np.uint16)
 
 
+def with_one_nan(value: Array, element: Element) -> Array:
+    """Numbers as they are stored, with the NaN that NumPy and PyTorch call so for every NaN; of bfloat16 the bits."""
+    found = np.empty(value.shape, stored_type(element))
+    store(found, value, element)
+    found.view(f"u{element.bytes}")[np.isnan(value)] = element.nan
+    return found
+
+
 def stored_type(element: Element) -> str:
     """NumPy's letter for what is stored; bfloat16 are its bits."""
     return element.code or "H"

@@ -1,6 +1,6 @@
 """Kernels that multiply matrices as residues in int8: scales, expansion and cutting, products modulo each p, recomposition.
 
-For integers, one finds how large they are instead of their scales.
+Numbers of 16 bits have two digits and their sum in place of residues.
 
 A line is a row of A or a column of B. An operand lies `along` if its neighbours in memory are terms of one sum. Residues lie in panels of
 `PANEL` lines and slices of `RESIDUE_SLICE` terms, one array for each p. Whole numbers are held in limbs of 24 bits.
@@ -30,44 +30,21 @@ from bilinear.ir.reference import (
     factors,
     joined,
     least_residues,
+    loaded,
     put_together,
     residue_panels,
     residues_in,
     rounded,
     scaled_sum,
     special_product,
+    stored_type,
     with_factors,
+    with_one_nan,
 )
 from bilinear.ir.tile import PANEL, RESIDUE_SLICE, WARP_RESIDUES, ModularTile, WarpTile
 
 FEW_TARGETS = 4  # With more blocks of C the loop over the moduli is not unrolled: it would be too long.
 HALF = 31  # The lower bits of a number modulo more than 2^31; it has at most as many higher ones.
-
-
-@dataclass(frozen=True)
-class LargestIntegersKernel(WithoutShared):
-    """One launch that finds the largest x and -x - 1 of the integers x of A (m x k), and of B (k x n), which may be of another type.
-
-    Each block of threads writes a result of its own. Their number must be a power of two, because they reduce by halves.
-    """
-
-    name: str
-    element: IntegerElement
-    right: IntegerElement
-    threads: tuple[int, int] = (256, 1)
-    arguments: tuple[Argument, ...] = (
-        *(Argument("bytes", "A"), *indices("A_rs", "A_cs"), Argument("bytes", "B"), *indices("B_rs", "B_cs", "m", "k", "n")),
-        Argument("bytes", "sizes"),
-    )
-    template: str = field(default="integer_largest.cu.j2", init=False)
-
-    def reference(self, values: KernelValues) -> None:
-        """The first block of threads finds the largest of each matrix, and the others find 0."""
-        sizes, (m, k, n) = values.view("sizes", "u8", (values.blocks[0], 2), (2, 1)), values("m", "k", "n")
-        sizes[...] = 0
-        for side, (name, element, shape) in enumerate((("A", self.element, (m, k)), ("B", self.right, (k, n)))):
-            x = values.view(name, element.code, shape, (f"{name}_rs", f"{name}_cs")).astype(np.int64)
-            sizes[0, side] = (x ^ x >> 63).max(initial=0)
 
 
 @dataclass(frozen=True)
@@ -137,6 +114,7 @@ MOST_BITS = 3 * LIMBS[3] - 1  # Bits of the largest whole number, without its si
 FLOAT_INTEGERS = 0x4B000000  # The bits of 2^23 in float32: adding an integer below it gives the sum's bits.
 STAGED_BYTES = 36_864  # Bytes of shared memory for blocks that are read at once and transposed.
 MOST_UNROLLED = 16  # With more forms than this, the loop over the moduli is not unrolled when they are cut.
+BYTES = 3  # Bytes of a number in place of residues.
 SUM_BITS = 52  # Bits of sums of residues times a weight's pieces: a float64's, less one for a carry.
 
 
@@ -148,11 +126,11 @@ class _RoundingText:
 
     @property
     def multiply(self) -> str:
-        return f"__{self.element.code}mul_rn"
+        return f"__{self.element.arithmetic.code}mul_rn"
 
     @property
     def add(self) -> str:
-        return f"__{self.element.code}add_rn"
+        return f"__{self.element.arithmetic.code}add_rn"
 
     @property
     def nan(self) -> str:
@@ -188,7 +166,7 @@ class ScaleKernel(_RoundingText, WithoutShared):
 
     def reference(self, values: KernelValues) -> None:
         """The exponents, from norms that are not too small."""
-        x = operand(values, self.is_complex, self.element.name.replace("float32", "f4").replace("float64", "f8"))
+        x = loaded(operand(values, self.is_complex, stored_type(self.element)), self.element)
         x = abs(np.concatenate([x.real, x.imag], 1) if self.is_complex else x).astype(float)
         values.set("flag", not np.isfinite(x).all())
         exponents = values.view("exponents", "i4", (len(x),), (1,))
@@ -208,9 +186,10 @@ class ResidueExpandKernel(WithoutShared):
     """Forms of an operand's blocks, of scaled numbers rounded to integers, modulo each p. `sources` has the place of each block.
 
     Residues are multiplied by `factors`, one for each p: 1, or the inverses for the Chinese remainder theorem. Forms are below 2^`bits` in
-    size. Integers are not scaled; with a `modulus` they are reduced by it first. If elements are complex, `parts` says which part each
-    source is. With `roots`, one for each p, sources are complex elements, and a form x + i y has the residues of x + root y and of
-    x - root y. Lines with the exponent `special`, if it is not 0, are zeros, and no flag stops the kernel.
+    size. Without moduli the bytes of x = 128 h + l, with the least l, are h, l, h + l. Integers are not scaled; with a `modulus` they are
+    reduced by it first. If elements are complex, `parts` says which part each source is. With `roots`, one for each p, sources are complex
+    elements, and a form x + i y has the residues of x + root y and of x - root y. Lines with the exponent `special`, if it is not 0, are
+    zeros, and no flag stops the kernel.
     """
 
     name: str
@@ -273,6 +252,11 @@ class ResidueExpandKernel(WithoutShared):
         return tuple((p, (factor, sign * factor * root)) for sign in (1, -1) for p, factor, root in each)
 
     @property
+    def planes(self) -> int:
+        """Residues of a form, or bytes."""
+        return len(self.shares) or BYTES
+
+    @property
     def weights(self) -> tuple[tuple[int, ...], ...]:
         """For each share: the weights modulo p of the bytes of the limbs of all parts, a word a limb, the lowest byte first."""
         bits = LIMBS[self.words]
@@ -308,12 +292,22 @@ class ResidueExpandKernel(WithoutShared):
         if not self.is_whole and not self.special and values.is_set():
             return
         lines, terms, panels, slices = values("block_lines", "block_terms", "panels", "slices")
-        x = operand(values, bool(self.parts or self.roots), self.element.code.replace("f", "f4").replace("d", "f8"))
+        own, is_complex = self.element, bool(self.parts or self.roots)
+        stored = own.code if isinstance(own, IntegerElement) else stored_type(own)
+        x = operand(values, is_complex, stored)
+        x = x if isinstance(own, IntegerElement) else loaded(x, own)
         parts = [self._whole(part, values) for part in ([x.real, x.imag] if x.dtype.kind == "c" else [x])]
         padded, size = (128 * panels, 128 * slices), 16384 * panels * slices
-        out = values.view("D", "i1", (self.forms, len(self.shares), size), (len(self.shares) * size, size, 1))
+        out = values.view("D", "i1", (self.forms, self.planes, size), (self.planes * size, size, 1))
         moduli = np.array(self.moduli)[:, None, None]
         blocks = [blocks_of(part, self.sources, (lines, terms), padded) for part in parts]
+
+        if not self.moduli:
+            (whole,) = blocks[0]
+            high = (whole + 64) // 128
+            for i, digits in enumerate((high, whole - 128 * high, whole - 127 * high)):
+                out[0, i] = residue_panels(digits.astype(np.int8)).ravel()
+            return
 
         def read(source: int) -> Array:
             chosen = [blocks[self.parts[source]]] if self.parts else blocks
@@ -347,7 +341,10 @@ def _bytes_modulo(p: int, factor: int, low: int, count: int) -> int:
 
 @dataclass(frozen=True)
 class ResidueProductKernel(TiledKernel):
-    """Products of residues, each reduced modulo its p. They lie in P in rows of `pitch` bytes."""
+    """Products of residues, each reduced modulo its p. They lie in P in rows of `pitch` bytes.
+
+    Without moduli they are products of bytes, in int32, in rows of `pitch` words, over at most `LONGEST_SUM` terms.
+    """
 
     name: str
     element: Element | IntegerElement
@@ -381,6 +378,9 @@ class ResidueProductKernel(TiledKernel):
         )
         for plane in range(planes):
             product = residues_in(left[plane])[:m] @ residues_in(right[plane])[:pitch].T
+            if not self.moduli:
+                values.view("P", "i4", product.shape, (pitch, 1), plane * m * pitch)[...] = product
+                continue
             p = self.moduli[plane % len(self.moduli)]
             values.view("P", "i1", product.shape, (pitch, 1), plane * m * pitch)[...] = least_residues(product, p)
 
@@ -501,6 +501,37 @@ class ResidueRecomposeKernel(_RoundingText, WithoutShared):
 
 
 @dataclass(frozen=True)
+class ByteRecomposeKernel(_RoundingText, WithoutShared):
+    """C = alpha * (128^2 P0 + 128 (P2 - P0 - P1) + P1, without its scales, rounded to float32) + beta * C, rounded to 16 bits.
+
+    P0, P1 and P2 are the products of h, of l, and of h + l. Elements of special lines are left to `SpecialKernel`.
+    """
+
+    name: str
+    element: Element
+    width: int
+    lanes: int
+    arguments: tuple[Argument, ...] = (
+        *(Argument("bytes", "P"), *indices("block_m", "block_n", "pitch")),
+        *(*RESULT, *SCALES, *FACTORS),
+    )
+    threads: tuple[int, int] = (32, 8)
+    template: str = field(default="byte_recompose.cu.j2", init=False)
+
+    def reference(self, values: KernelValues) -> None:
+        """Put the products together."""
+        (block_m, pitch), c = values("block_m", "pitch"), result_block(values, stored_type(self.element), (0, 0))
+        rows, columns = c.shape
+        high, low, both = values.view("P", "i4", (BYTES, rows, columns), (block_m * pitch, pitch, 1)).astype(np.int64)
+        left, right = (values.view(name, "i4", (count,), (1,)).astype(np.int64) for name, count in (("LA", rows), ("LB", columns)))
+        usual = (left != SPECIAL)[:, None] & (right != SPECIAL)
+        left, right = (np.where(x == SPECIAL, 0, x) for x in (left, right))
+        value = rounded([np.zeros(c.shape), (16256 * high - 127 * low + 128 * both).astype(float)], left, right, np.dtype(np.float32))
+        found = with_factors(value, loaded(c, self.element), *factors(values, "f"))
+        c[...] = np.where(usual, with_one_nan(found, self.element), c)
+
+
+@dataclass(frozen=True)
 class SpecialKernel(_RoundingText, WithoutShared):
     """The elements of C in special lines: alpha * (the product in the extended reals) + beta * C; nothing if the flag is clear."""
 
@@ -517,11 +548,12 @@ class SpecialKernel(_RoundingText, WithoutShared):
         """The product of the special rows and columns."""
         if not values.is_set():
             return
-        (m, n, k), code = values("m", "n", "k"), self.element.code
-        a, b = values.view("A", code, (m, k), ("A_rs", "A_cs")), values.view("B", code, (k, n), ("B_rs", "B_cs"))
-        c = values.view("C", code, (m, n), ("C_rs", "C_cs"))
+        (m, n, k), own, code = values("m", "n", "k"), self.element, stored_type(self.element)
+        a, b, c = (values.view(x, code, shape, (f"{x}_rs", f"{x}_cs")) for x, shape in zip("ABC", ((m, k), (k, n), (m, n)), strict=True))
+        old, real = loaded(c, own), own.arithmetic.code
         odd = (values.view("LA", "i4", (m,), (1,)) == SPECIAL)[:, None] | (values.view("LB", "i4", (n,), (1,)) == SPECIAL)
-        c[...] = np.where(odd, with_factors(special_product(a, b).astype(code), c, *factors(values, code)), c)
+        found = with_factors(special_product(loaded(a, own), loaded(b, own)).astype(real), old, *factors(values, real))
+        c[...] = np.where(odd, with_one_nan(found, own), c)
 
 
 def product_forms(values: KernelValues, evaluation: Evaluation, count: int, kinds: int) -> dict[int, Array]:
@@ -544,4 +576,12 @@ def result_block(values: KernelValues, dtype: str, place: tuple[int, int]) -> Ar
     return whole[place[0] * block_m :, place[1] * block_n :][:block_m, :block_n]
 
 
-ResidueKernel = ScaleKernel | ResidueExpandKernel | ResidueProductKernel | ResidueRecomposeKernel | IntegerRecomposeKernel | SpecialKernel
+ResidueKernel = (
+    ScaleKernel
+    | ResidueExpandKernel
+    | ResidueProductKernel
+    | ResidueRecomposeKernel
+    | IntegerRecomposeKernel
+    | ByteRecomposeKernel
+    | SpecialKernel
+)

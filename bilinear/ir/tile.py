@@ -299,6 +299,27 @@ RESIDUE_TILES = {
 }
 """The tiles of products of residues, by name."""
 
+
+@dataclass(frozen=True)
+class ByteTile(ModularTile):
+    """A tile of products of integers 128 h + l of at most `LARGEST_IN_BYTES`, to which numbers of the type `of`, of 16 bits, are scaled.
+
+    The products of h, of l and of h + l, in int32, give theirs, for sums of up to `LONGEST_SUM` terms (A. Karatsuba, Yu. Ofman, Dokl. Akad.
+    Nauk SSSR 145 (1962)).
+    """
+
+    count: int = 3
+    of: Element = field(kw_only=True)
+
+    @property
+    def name(self) -> str:
+        """The name of such products."""
+        return f"bytes of {self.of}"
+
+
+LARGEST_IN_BYTES = 2.0**13  # Then |l| <= 64, |h| <= 64, |h + l| < 128, and 127^2 LONGEST_SUM is below 2^31.
+BYTE_TILES = {tile.name: tile for tile in (ByteTile(of=FLOAT16), ByteTile(of=BFLOAT16))}  # By name.
+
 RESIDUES = "residues"  # The name of the residues with the fewest moduli that keep the accuracy.
 
 

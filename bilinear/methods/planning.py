@@ -28,22 +28,20 @@ def same_bits_plan(problem: Problem, device: Device) -> Plan:
     Raises `BilinearError`: E821 for types that are multiplied as others, E567 for an accuracy that no residues keep, E543 for a workspace
     in which nothing runs.
     """
-    from bilinear.methods.digits.choice import same_bits_residues
+    from bilinear.methods.digits.choice import same_bits_products
     from bilinear.methods.digits.plans import same_bits_candidates
 
     if problem.dtype not in IN_ARRAYS or problem.inputs != "preserve":
         what = f"plans that keep these bits are of {' and '.join(IN_ARRAYS)}, and never write A and B"
         raise fail("E821", what, "plan for the type in which the product is computed, with inputs='preserve'")
-    moduli, weighed = (
-        same_bits_residues(problem.dtype, problem.k, problem.accuracy).count,
-        Weighing(problem, device, explain=True, named=True),
-    )
-    first, *others = map(weighed.judged, same_bits_candidates(problem, device, moduli))
+    products, _ = same_bits_products(problem.dtype, problem.k, problem.accuracy)
+    weighed = Weighing(problem, device, explain=True, named=True)
+    first, *others = map(weighed.judged, same_bits_candidates(problem, device, products))
     if first.why:
         raise fail("E543", f"{first.name}: {first.why}", "allow more")
     library = replace(weighed.library(), why="its bits depend on more than the numbers")
     speed = "no time is known" if first.ms is None else f"{(library.ms or 0.0) / first.ms:.2f} times as fast as the library"
-    first = replace(first, why=f"{moduli} moduli, within the error bound on every device; {speed}")
+    first = replace(first, why=f"{products.removeprefix('residues')} moduli, within the error bound on every device; {speed}")
     others = [replace(one, why=one.why or "slower, with the same bits") for one in others]
     return Plan(problem, device.title, (first, *others, library), choose.hashes_of(first), implementation_sha256())
 

@@ -8,6 +8,8 @@ from dataclasses import replace
 from math import ceil
 from typing import TypeVar, cast
 
+import numpy as np
+
 from bilinear.backends.bound_launches import BoundLaunches, InC, MatrixPlace, Values, run_launches
 from bilinear.backends.cublas import Multiply
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
@@ -49,7 +51,8 @@ class Program(ABC):
         self._dtype: Dtype = layouts[2].dtype
         self._bound: dict[bool, BoundLaunches] = {}
         self._executor = CudaExecutor()
-        self._usual_factors: tuple[Factor, Factor] = factor("alpha", 1, self._dtype), factor("beta", 0, self._dtype)
+        self._number: Dtype = self._dtype if element.wider is None else np.dtype(element.wider.name)
+        self._usual_factors: tuple[Factor, Factor] = factor("alpha", 1, self._number), factor("beta", 0, self._number)
         self.workspace = 0
 
     @abstractmethod
@@ -88,10 +91,10 @@ class Program(ABC):
         return lambda a, b, c, alpha, beta: self(a, b, c, alpha, beta, workspace)
 
     def factors(self, alpha: Factor, beta: Factor) -> tuple[Factor, Factor]:
-        """alpha and beta as numbers of the type of C."""
+        """alpha and beta as numbers of the type in which kernels compute."""
         if alpha == 1 and beta == 0:  # most calls; to make these numbers takes as long as three launches
             return self._usual_factors
-        return factor("alpha", alpha, self._dtype), factor("beta", beta, self._dtype)
+        return factor("alpha", alpha, self._number), factor("beta", beta, self._number)
 
     def in_c(self) -> InC | None:
         """The launches for operands at multiples of 16 bytes and the usual factors, for C to issue; None if C cannot."""

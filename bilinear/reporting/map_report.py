@@ -201,9 +201,11 @@ def with_bits(report: DigitReport, scheme: DigitScheme) -> DigitReport:
         ("roundings", "one where numbers are cut, one of the sum divided by both scales; integers modulo p lose nothing in between"),
     ]
     for inner in INNERS:
-        t = int(largest_scaled(r, inner))
-        share = f"2 K T^2 = {2 * inner * t * t / r.product:.9f} M"
-        rows.append((f"K = {inner}", f"T = {t}, {share}, error at most {same_bits_bound(r, inner):.1e} max|A| max|B|"))
+        t = largest_scaled(r, inner)
+        share = f"2 K T^2 = {2 * inner * int(t) ** 2 / r.product:.9f} M"
+        rows.append(
+            (f"K = {inner}", f"T = {int(t)}, {share}, error at most {same_bits_bound(t, inner, r.of.unit_roundoff):.1e} max|A| max|B|")
+        )
     return replace(report, facts=tuple(rows))
 
 

@@ -196,10 +196,10 @@ def cpu_plan_for(layouts: Layouts, cpu: Cpu, budget: int | None, is_warm: bool, 
     return _logged(cpu_plan, replace(problem_of(layouts, "preserve", budget), accuracy=accuracy), cpu, is_warm)
 
 
-def problem_of(layouts: Layouts, inputs: str, budget: int | None, accumulate: bool = False) -> Problem:
-    """The planner's problem for matrices of these layouts and of one type, with these limits."""
+def problem_of(layouts: Layouts, inputs: str, budget: int | None, accumulate: bool = False, dtype: str = "") -> Problem:
+    """The planner's problem for matrices of these layouts and of one type, the arrays' own or the one whose bits they hold, with limits."""
     gaps, even = layouts.out is not None and layouts.out.has_gaps, all(x.lies_evenly for x in layouts.given)
-    return Problem(*layouts.extents, str(layouts.a.dtype), inputs, budget, None, layouts.by_column, accumulate, gaps, even)
+    return Problem(*layouts.extents, dtype or str(layouts.a.dtype), inputs, budget, None, layouts.by_column, accumulate, gaps, even)
 
 
 @kept_by_names(1024)

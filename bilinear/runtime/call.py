@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from functools import partial
+from math import prod
 from types import ModuleType
 
 from bilinear.backends.caches import keep
 from bilinear.backends.capture import LARGE, fitting
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
-from bilinear.ir.element import HALVES
+from bilinear.ir.element import HALVES, Element
 from bilinear.ir.matrix import Array, Factor, is_own_transpose
+from bilinear.ir.tile import LONGEST_SUM
 from bilinear.runtime import arrays
 from bilinear.runtime.accept import accepted
 from bilinear.runtime.devices_here import builds_behind
@@ -183,6 +185,13 @@ def matmul_tensors(
     key, result = (None, None) if stream is not None else found_again(torch, a, b, out, asked)
     if result is not None:
         return result
+    if asked.reproducible is not None and all(isinstance(x, torch.Tensor) for x in (a, b)) and a.dtype == b.dtype:
+        element = HALVES.get(arrays.name_of(a.dtype))
+        if element is not None:
+            result, again = _same_bits_of_half(torch, a, b, out, asked, stream, element)
+            if key is not None and again is not None:
+                keep(_repeats, key, (TensorRepeat(torch, again, result).run, asked), MOST_REPEATS)
+            return result
     result, is_pytorchs = _matmul_anew(torch, a, b, out, asked, stream)
     if key is not None:
         if is_pytorchs:
@@ -205,8 +214,6 @@ def _matmul_anew(
             common = torch.promote_types(a.dtype, b.dtype)  # which PyTorch's products leave to the caller
             a, b = a.to(common), b.to(common)
     element = arrays.half_of(torch, a, b, out)
-    if asked.reproducible is not None and arrays.name_of(a.dtype) in HALVES and arrays.name_of(b.dtype) in HALVES:
-        return _same_bits_of_half(torch, a, b, out, asked, stream), False
     if element is not None:
         from bilinear.runtime.half import by_half  # most calls need none of it
 
@@ -231,14 +238,34 @@ def _matmul_anew(
         return arrays.give_tensor(torch, result) if out is None else out, False
 
 
-def _same_bits_of_half(torch: ModuleType, a: Array, b: Array, out: Array, asked: Options, stream: object) -> Array:
-    """The same bits for tensors of 16 bits: those of float32, C included, rounded to the type at the end."""
+def _same_bits_of_half(
+    torch: ModuleType, a: Array, b: Array, out: Array, asked: Options, stream: AbstractContextManager[object] | None, element: Element
+) -> tuple[Array, Repeat | None]:
+    """The same bits for tensors of 16 bits, and what may be repeated: on a GPU kernels read and write them where they lie.
+
+    They are converted for an `out` of another type, for an accuracy, and for long sums: then float32 products, C included, are rounded at
+    the end.
+    """
+    from bilinear.runtime.same_bits import by_same_bits  # most calls need none of it
+
+    check_options(asked, out)
+    rounds = out is None or out.dtype == a.dtype
+    if rounds and a.is_cuda and asked.accuracy is None and prod(a.shape[-1:]) <= LONGEST_SUM:
+        x, y, to = (t.resolve_neg() if t is not None and stream is None and t.is_neg() else t for t in (a, b, out))
+        if arrays.half_of(torch, x, y, to) is not None:
+            with accepted({"a": x, "b": y}, {"out": to}, asked.workspace, stream, bits=True) as (kind, (left, right), (target,), buffer):
+                result, repeat = by_same_bits(asked._replace(workspace=buffer), kind, left, right, target, element)
+                result = kind.give_back(result).view(a.dtype) if to is None else to
+            return (result, repeat) if to is out else (out.copy_(result), None)
     if stream is not None:
-        what = "tensors of 16 bits are converted on PyTorch's current stream, not on the one that is given"
+        what = "these tensors of 16 bits are converted on PyTorch's current stream, not on the one that is given"
         raise fail("E821", what, "leave stream= out, or convert them to float32")
     wide = None if out is None else out.float()
-    value, _ = _matmul_anew(torch, a.float(), b.float(), wide, asked, None)
+    with accepted({"a": a.float(), "b": b.float()}, {"out": wide}, asked.workspace) as (kind, (left, right), (target,), buffer):
+        own = element if rounds and not kind.on_gpu else None
+        result, _ = by_same_bits(asked._replace(workspace=buffer), kind, left, right, target, own)
+        value = kind.give_back(result) if wide is None else wide
     if out is value:
-        return out
+        return out, None
     rounded = value.to(a.dtype if out is None else out.dtype).masked_fill_(value.isnan(), float("nan"))
-    return rounded if out is None else out.copy_(rounded)
+    return (rounded if out is None else out.copy_(rounded)), None

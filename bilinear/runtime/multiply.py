@@ -32,11 +32,13 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, ou
         what = f"contention={asked.contention!r} has no meaning here: only a GPU's float32 and float64 are added atomically"
         raise fail("E557", what, "leave it out, or multiply such arrays")
     if asked.reproducible is not None:
-        from bilinear.runtime.same_bits import by_same_bits  # most calls need none of it
+        from bilinear.runtime.same_bits import by_same_bits, is_exact  # most calls need none of it
 
-        same = by_same_bits(asked, kind, key, a, b, out)
-        if same is not None:
-            return same
+        if not is_exact(a, b, out):
+            result, repeat = by_same_bits(asked, kind, a, b, out)
+            if key is not None and repeat is not None:
+                keep_repeat(key, asked, repeat)
+            return result
         asked = asked._replace(reproducible=None)
     cpu = asked.described_cpu(kind, a, b)
     if cpu is None and asked.accuracy is None and asked.is_plain(kind):

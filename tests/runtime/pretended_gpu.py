@@ -28,9 +28,10 @@ from bilinear.codegen.cuda.nvrtc import Built
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.render import render
 from bilinear.emulator import CompiledModule, compile_on_cpu
+from bilinear.ir.digit_kernel import LargestIntegersKernel
 from bilinear.ir.kernel import DigestKernel, MagnitudeKernel, ProductKernel
 from bilinear.ir.reference import KernelValues
-from bilinear.ir.residue_kernel import LargestIntegersKernel, ScaleKernel
+from bilinear.ir.residue_kernel import ScaleKernel
 from bilinear.methods import program
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Plan

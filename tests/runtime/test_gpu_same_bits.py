@@ -15,9 +15,14 @@ from bilinear.analysis.digit_bounds import largest_scaled
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
 from bilinear.ir.digits import representation_of
-from bilinear.ir.tile import RESIDUE_TILES
-from bilinear.methods.digits.choice import digits_of
+from bilinear.ir.element import HALVES, Element
+from bilinear.ir.reference import loaded, with_factors, with_one_nan
+from bilinear.ir.tile import LARGEST_IN_BYTES, RESIDUE_TILES
+from bilinear.methods.digits.choice import digits_of, same_bits_products
 from bilinear.planner.plan import Plan
+from bilinear.runtime.arrays import kind_of
+from bilinear.runtime.options import Options
+from bilinear.runtime.same_bits import by_same_bits
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 DESCRIBED = "h200"
@@ -54,6 +59,33 @@ def test_kernels_round_exact_integers_once(gpu: Gpu, products: str, kind: str, r
         expected[np.isnan(expected)] = np.nan
         assert same(out.host, expected)
     assert gpu.library == 0
+
+
+@pytest.mark.sample(2, slow=20)
+@pytest.mark.parametrize("by_warps", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("element", HALVES.values(), ids=str)
+def test_numbers_of_16_bits_are_read_and_rounded_by_kernels(
+    gpu: Gpu, element: Element, kind: str, by_warps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu.runs = "both" if by_warps else "reference"
+    monkeypatch.setattr("bilinear.methods.digits.binding.multiplies_by_warps", lambda: by_warps)
+    random = np.random.default_rng(KINDS.index(kind))
+    for m, k, n in ((30, 3, 30),) if kind == "ties" else ((5, 33, 4), (131, 8, 6)):
+        x, y, old = (numbers(random, kind, shape, "float16") for shape in ((m, k), (n, k), (m, n)))
+        with np.errstate(over="ignore"):
+            stored = [with_one_nan(z.astype("f4"), element) for z in (x, y.T, old)]
+        a, b, c = (loaded(z, element) for z in stored)
+        value = by_integers(a.astype(float), b.astype(float), LARGEST_IN_BYTES, "float32")
+        assert same_bits_products(str(element), k, None) == (f"bytes of {element}", LARGEST_IN_BYTES)
+        for alpha, beta in ((1, 0), (0.3, -1.7)):
+            with np.errstate(over="ignore"):
+                wanted = with_one_nan(with_factors(value, c, np.float32(alpha), np.float32(beta)), element)
+            asked = Options(alpha, beta, reproducible="bitwise")
+            for place in (np.ascontiguousarray, np.asfortranarray):
+                left, right, out = (Array(place(z.view("f2" if element.code else "i2")).copy("K")) for z in stored)
+                by_same_bits(asked, kind_of(left, right, out), left, right, out, None if element.code else element)
+                assert same(out.host.view(wanted.dtype), wanted)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,11 @@ from each_case import each
 import bilinear
 from bilinear.analysis.digit_bounds import largest_scaled
 from bilinear.errors import BilinearError
+from bilinear.ir.digits import residues_of
+from bilinear.ir.element import FLOAT64
 from bilinear.ir.matrix import Array
-from bilinear.methods.digits.choice import same_bits_residues
+from bilinear.ir.tile import LONGEST_SUM
+from bilinear.methods.digits.choice import same_bits_products
 
 TYPES = ("float64", "float32", "float16", "complex128", "complex64")
 
@@ -65,7 +68,7 @@ def test_ways_of_a_call_have_the_same_bits(dtype: str) -> None:
 @each("kind", ["special", "ties"])
 def test_factors_round_as_the_formula_says(dtype: str, kind: str) -> None:
     a, b = operands(dtype, kind)
-    limit, wide = largest_scaled(same_bits_residues(dtype, 40, None), 40), np.result_type(dtype, "float32")
+    (_, limit), wide = same_bits_products(dtype, 40, None), np.result_type(dtype, "float32")
     v, old = by_integers(a.astype(float), b.astype(float), limit, str(wide)), np.full((6, 5), 0.7, dtype)
     with np.errstate(all="ignore"):
         expected = (wide.type(0.3) * v + wide.type(-1.7) * old.astype(wide)).astype(dtype)
@@ -78,7 +81,8 @@ def test_factors_round_as_the_formula_says(dtype: str, kind: str) -> None:
 
 def test_parts_of_complex_products_are_exact_sums_of_two_lines_rounded_once() -> None:
     a, b = operands("complex128", "ties")
-    limit = largest_scaled(same_bits_residues("complex128", 40, None), 80)
+    _, limit = same_bits_products("complex128", 40, None)
+    assert limit == largest_scaled(residues_of(FLOAT64, 14), 80)
     rows = np.concatenate([a.real, a.imag], 1)
     found = bitwise(a, b)
     assert same(found.real, by_integers(rows, np.concatenate([b.real, -b.imag]), limit, "float64"))
@@ -95,8 +99,11 @@ def test_the_moduli_follow_from_type_terms_and_accuracy() -> None:
         ("float32", 9, None),
         ("float32", 2048, 1e-3),
         ("float64", 50, 1e-9),
+        ("float16", 2048, 1e-3),
+        ("bfloat16", LONGEST_SUM + 1, None),
     ]
-    assert [same_bits_residues(*one).count for one in asked] == [14, 15, 7, 8, 13]
+    assert [same_bits_products(*one)[0] for one in asked] == [f"residues{count}" for count in (14, 15, 7, 8, 13, 8, 7)]
+    assert same_bits_products("bfloat16", LONGEST_SUM, None) == ("bytes of bfloat16", 2.0**13)
     a, b = operands("float64")
     assert not same(bitwise(a, b), bitwise(a, b, accuracy=1e-7))
 

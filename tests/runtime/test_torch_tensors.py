@@ -17,7 +17,8 @@ from runtime.pretended_gpu import Array, Gpu, pretend
 import bilinear
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
-from bilinear.runtime import arrays, decide, devices_here, gram_blocks, gram_plans
+from bilinear.methods.digits.plans import same_bits_choice
+from bilinear.runtime import arrays, decide, devices_here, gram_blocks, gram_plans, same_bits
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
 
@@ -318,6 +319,27 @@ def test_blocks_of_a_triangle_in_16_bits_are_one_call(
     assert len(gpu.by_cublas) == before
     same = bilinear.gram(Array(x.astype(np.float16)), reproducible="bitwise")
     assert (same.host == wanted).all() and not any(call[0] == "batch" for call in gpu.by_cublas[before:])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_tensors_of_16_bits_with_the_same_bits_are_planned_once(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    planned, is_bfloat, choose = list[str](), dtype == "bfloat16", same_bits_choice
+    monkeypatch.setattr(same_bits, "same_bits_choice", lambda *given: planned.append(given[2]) or choose(*given))  # type: ignore[func-returns-value]
+    x, y = (np.random.default_rng(seed).integers(-8, 9, shape) for seed, shape in ((1, (20, 12)), (2, (12, 17))))
+
+    def tensor(whole: Any) -> Tensor:
+        return Tensor(Array(narrowed(whole.astype(np.float32), is_bfloat)), dtype=f"torch.{dtype}")
+
+    a, b, out = tensor(x), tensor(y), tensor(np.zeros((20, 17)))
+    wanted = narrowed((x @ y).astype(np.float32), is_bfloat)
+    for turn in range(3):
+        a.array.host[0], wanted[0] = 0, 0
+        assert bilinear.matmul(a, b, out, reproducible="bitwise") is out
+        assert (out.array.host == wanted).all() and planned == [f"bytes of {dtype}"], turn
+    launched = len(gpu.launches)
+    with pytest.raises(BilinearError, match=r"E536|captured"), gpu.using(is_capturing=True):
+        bilinear.matmul(a, b, reproducible="bitwise")
+    assert len(gpu.launches) == launched and gpu.library == 0
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

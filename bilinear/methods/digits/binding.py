@@ -25,9 +25,18 @@ from bilinear.errors import fail
 from bilinear.ir.element import MULTIPLIED
 from bilinear.ir.launch import AnyKernel
 from bilinear.ir.matrix import Layout
-from bilinear.ir.tile import LOADING_TILES, PANEL, RESIDUE_TILES
+from bilinear.ir.tile import BYTE_TILES, LOADING_TILES, PANEL, RESIDUE_TILES
 from bilinear.methods.digits.choice import CELL, WORD, Digits, block_of, element_of
-from bilinear.methods.digits.launches import CutMultiply, DigitMultiply, LoadingMultiply, Passes, ResidueMultiply, StoredMultiply, cleared
+from bilinear.methods.digits.launches import (
+    ByteMultiply,
+    CutMultiply,
+    DigitMultiply,
+    LoadingMultiply,
+    Passes,
+    ResidueMultiply,
+    StoredMultiply,
+    cleared,
+)
 from bilinear.methods.program import BESIDE, WORKSPACE, Buffers, NamedLaunch, lay, once, shift
 
 Make = Callable[[Layout, Layout, Layout, Digits], CutMultiply]  # What makes the product of a block.
@@ -179,8 +188,11 @@ def kernels_of(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool) 
 def digit_multiply_of(a: Layout, b: Layout, c: Layout, digits: Digits) -> CutMultiply | None:
     """The product of digits on the current device; None for matrices of other types, or if it lacks the instructions."""
     element = element_of(digits.tile)
-    types = {str(x.dtype) for x in (a, b, c)}
-    if not a.ndim == b.ndim == c.ndim == 2 or len(types) > 1 or MULTIPLIED.get(types.pop()) is not element:
+    types = {x.dtype for x in (a, b, c)}
+    if not a.ndim == b.ndim == c.ndim == 2 or len(types) > 1:
+        return None
+    is_held = a.itemsize == element.bytes if digits.tile in BYTE_TILES else MULTIPLIED.get(types.pop().name) is element
+    if not is_held:
         return None
     if c.dtype.kind == "c" and (digits.needs_little or digits.rest):
         return None
@@ -203,7 +215,8 @@ def multiply_of(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool)
         return BlockwiseMultiply(a, b, c, digits, partial(multiply_of, by_warps=by_warps))
     if digits.tile in LOADING_TILES:
         return LoadingMultiply(a, b, c, digits)
-    return ResidueMultiply(a, b, c, digits, by_warps) if digits.tile in RESIDUE_TILES else DigitMultiply(a, b, c, digits, by_warps)
+    own = ResidueMultiply if digits.tile in RESIDUE_TILES else ByteMultiply if digits.tile in BYTE_TILES else DigitMultiply
+    return own(a, b, c, digits, by_warps)
 
 
 Form = tuple[object, ...]  # What digits were cut for: equal forms read the same bytes.

@@ -8,10 +8,24 @@ from math import ceil, prod
 from typing import TYPE_CHECKING, ClassVar
 
 from bilinear.errors import fail
-from bilinear.ir.element import COMPLEX, FLOAT32, FLOAT64, MULTIPLIED, Element
+from bilinear.ir.element import COMPLEX, FLOAT32, FLOAT64, HALVES, MULTIPLIED, Element
 from bilinear.ir.matrix import Factor, Layout
 from bilinear.ir.placement import MOST_LEVELS
-from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES, LOADING_TILES, MOST_BLOCKS, PANEL, RESIDUE_TILES, DigitTile, ModularTile, ResidueTile
+from bilinear.ir.tile import (
+    BYTE_TILES,
+    DIGIT_TILES,
+    FLOAT_TILES,
+    LARGEST_IN_BYTES,
+    LOADING_TILES,
+    LONGEST_SUM,
+    MOST_BLOCKS,
+    PANEL,
+    RESIDUE_TILES,
+    ByteTile,
+    DigitTile,
+    ModularTile,
+    ResidueTile,
+)
 from bilinear.planner.device import Policy
 from bilinear.planner.library import probable_classical_of
 from bilinear.planner.plan import Candidate, Choice, Panel, name_of
@@ -33,7 +47,8 @@ MOST_HEADROOM = 6  # By so many bits forms may exceed their blocks: limbs and su
 
 def element_of(products: str) -> Element:
     """The type whose numbers are cut for products of this name."""
-    return RESIDUE_TILES[products].of if products in RESIDUE_TILES else FLOAT32
+    tile = RESIDUE_TILES.get(products) or BYTE_TILES.get(products)
+    return FLOAT32 if tile is None else tile.of
 
 
 def products_of(dtype: str) -> tuple[str, ...]:
@@ -79,7 +94,8 @@ def complex_scheme_of(levels: tuple[str, ...]) -> ComplexScheme:
 
 def digits_timed(products: str) -> str:
     """The name under which a device's description has the rates of products of this name."""
-    return f"residues of {element_of(products)}" if products in RESIDUE_TILES else products
+    own = FLOAT32 if products in BYTE_TILES else element_of(products)
+    return f"residues of {own}" if products in RESIDUE_TILES or products in BYTE_TILES else products
 
 
 def levels_above(products: str) -> tuple[Levels, ...]:
@@ -108,26 +124,38 @@ def _fewest(dtype: str, k: int, accuracy: float | str) -> str:
 def same_bits_residues(dtype: str, k: int, accuracy: float | str | None) -> Representation:
     """The residues of products whose bits depend on the numbers alone, by their type, K, and an accuracy: never by shape or device.
 
-    Without an accuracy these are 7 moduli of float32 (and what is narrower) and 14 of float64. With one they are the fewest of those that
+    Without an accuracy these are 7 moduli of float32 (and of narrower types) and 14 of float64. With one they are the fewest of those that
     kernels are generated for, by `same_bits_bound` or, for a class, `probable_same_bits`. Parts of complex numbers have sums of 2K terms.
     Raises `BilinearError` (E567) if none keep it.
     """
-    from bilinear.analysis.digit_bounds import probable_classical, probable_same_bits, same_bits_bound
+    from bilinear.analysis.digit_bounds import largest_scaled, probable_classical, probable_same_bits, same_bits_bound
     from bilinear.ir.digits import residues_of
 
     element = FLOAT64 if dtype in ("float64", "complex128") else FLOAT32
-    inner = 2 * k if dtype in COMPLEX else k
+    inner, u = 2 * k if dtype in COMPLEX else k, element.unit_roundoff
     for count in sorted(tile.count for tile in RESIDUE_TILES.values() if tile.of is element and not tile.gaussian):
         found = residues_of(element, count)
         if accuracy is None and count >= SAME_BITS_MODULI[element.name]:
             return found
-        if isinstance(accuracy, str) and probable_same_bits(found, inner) <= CLASSES[accuracy] * probable_classical(
-            inner, element.unit_roundoff
-        ):
+        limit = largest_scaled(found, inner)
+        if isinstance(accuracy, str) and probable_same_bits(limit, inner, u) <= CLASSES[accuracy] * probable_classical(inner, u):
             return found
-        if not isinstance(accuracy, str | None) and same_bits_bound(found, inner) <= accuracy:
+        if not isinstance(accuracy, str | None) and same_bits_bound(limit, inner, u) <= accuracy:
             return found
     raise fail("E567", f"no residues of {element} keep an accuracy of {accuracy} at K = {k}", "allow more, or use a wider type")
+
+
+def same_bits_products(dtype: str, k: int, accuracy: float | str | None) -> tuple[str, float]:
+    """The name of these products, and the largest integer that they multiply: by residues; or, for 16 bits without an accuracy, in bytes.
+
+    Raises `BilinearError` (E567) if none keep the accuracy.
+    """
+    if dtype in HALVES and accuracy is None and k <= LONGEST_SUM:
+        return f"bytes of {dtype}", LARGEST_IN_BYTES
+    from bilinear.analysis.digit_bounds import largest_scaled
+
+    found = same_bits_residues(dtype, k, accuracy)
+    return found.name, largest_scaled(found, 2 * k if dtype in COMPLEX else k)
 
 
 def require_residues(scheme: Products, tile: ResidueTile) -> None:
@@ -194,7 +222,7 @@ class DigitGeometry:
 
     @property
     def planes(self) -> int:
-        """The products, each as often as there are moduli."""
+        """The products, each as often as there are moduli, or bytes."""
         return self.rank * (1 if isinstance(self.tile, DigitTile) else self.tile.count)
 
     @property
@@ -215,10 +243,10 @@ class DigitGeometry:
 
     @property
     def product_bytes(self) -> int:
-        """Bytes of the products: float32, or a byte modulo each p."""
+        """Bytes of the products: a word each, or a byte modulo each p."""
         if self.is_direct:
             return 0
-        return self.rank * self.block[0] * self.pitch * (WORD if isinstance(self.tile, DigitTile) else self.tile.count)
+        return self.planes * self.block[0] * self.pitch * (WORD if isinstance(self.tile, DigitTile | ByteTile) else 1)
 
     @property
     def lines(self) -> tuple[int, int]:
@@ -249,7 +277,7 @@ def geometry_of(levels: tuple[str, ...], extents: tuple[int, int, int], tile: st
     """The geometry of levels, or of the product itself; for complex matrices of three real products, or of two modulo each p."""
     grids = [outline(Way((name,))) for name in levels]
     m, k, n = (prod(getattr(own.profile, extent) for own in grids) for extent in "mkn")
-    found = RESIDUE_TILES.get(tile) or FLOAT_TILES[tile]
+    found = RESIDUE_TILES.get(tile) or BYTE_TILES.get(tile) or FLOAT_TILES[tile]
     times = 1
     if is_complex:
         times = GAUSSIAN_PRODUCTS if isinstance(found, ResidueTile) and found.gaussian else COMPLEX_PRODUCTS
@@ -337,7 +365,7 @@ class Digits(Choice):
         if self.same_bits:
             from bilinear.analysis.digit_bounds import same_bits_bound
 
-            return same_bits_bound(_residues(self.tile).representation, _terms(inner, dtype in COMPLEX))
+            return same_bits_bound(_limit(self.tile, inner), inner, element_of(self.tile).roundoffs[0])
         own = digits_error(self.levels, inner, self.tile, dtype in COMPLEX)
         return max((own, *(part.choice.bound(inner, dtype) for part in self.rest)))
 
@@ -346,7 +374,7 @@ class Digits(Choice):
         if self.same_bits:
             from bilinear.analysis.digit_bounds import probable_same_bits
 
-            found = probable_same_bits(_residues(self.tile).representation, _terms(inner, dtype in COMPLEX))
+            found = probable_same_bits(_limit(self.tile, inner), inner, element_of(self.tile).roundoffs[0])
             return found / probable_classical_of(inner, dtype)
         own = probable_digits_of(self.levels, inner, self.tile, dtype in COMPLEX) / probable_classical_of(inner, dtype)
         return max((own, *(part.choice.probable(inner, dtype) for part in self.rest)))
@@ -361,7 +389,7 @@ class Digits(Choice):
             raise ValueError(f"{self.tile} have no such levels above them, and no blocks")
         if self.lent not in LENT or (self.lent and not self.rest):
             raise ValueError("what C lends memory to makes no sense")
-        if self.same_bits and (self.rest or problem.dtype in COMPLEX or self.tile not in RESIDUE_TILES):
+        if self.same_bits and (self.rest or problem.dtype in COMPLEX or self.tile not in (*RESIDUE_TILES, *BYTE_TILES)):
             raise ValueError("its bits would not depend on the numbers alone")
         if self.by_columns is not problem.by_columns or self.conjugated != "":
             raise ValueError("its operands are not those of the problem")
@@ -427,6 +455,14 @@ def probable_digits_of(levels: tuple[str, ...], inner: int, tile: str, is_comple
 def _terms(inner: int, is_complex: bool) -> int:
     """The number of real products in a sum; residues of complex numbers are exact, so only this number matters."""
     return 2 * inner if is_complex else inner
+
+
+def _limit(name: str, inner: int) -> float:
+    """The size of the integers that these products of scaled numbers multiply, where their bits depend on the numbers alone."""
+    from bilinear.analysis.digit_bounds import largest_scaled
+    from bilinear.ir.digits import representation_of
+
+    return LARGEST_IN_BYTES if name in BYTE_TILES else largest_scaled(representation_of(RESIDUE_TILES[name]), inner)
 
 
 def _residues(name: str) -> DigitScheme:

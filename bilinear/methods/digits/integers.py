@@ -28,6 +28,7 @@ from bilinear.backends.machine import multiplies_by_warps
 from bilinear.backends.summed_blocks import SummingExecutor, block_of
 from bilinear.codegen.names import stem
 from bilinear.errors import BilinearError, fail
+from bilinear.ir.digit_kernel import LargestIntegersKernel
 from bilinear.ir.digits import MOST_MODULI, largest_moduli
 from bilinear.ir.element import INTEGERS, ModularElement
 from bilinear.ir.kernel import Cover, Grid
@@ -35,7 +36,6 @@ from bilinear.ir.launch import PlainLaunch
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.matrix import Array, Factor, Layout, Matrix, Range, layout_of
 from bilinear.ir.number import residue
-from bilinear.ir.residue_kernel import LargestIntegersKernel
 from bilinear.ir.schedule import Product, Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import plain

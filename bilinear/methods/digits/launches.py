@@ -12,7 +12,8 @@ product computes all of C, and another launch copies the lower triangle to the u
 
 Residues multiply float32 or float64 on the int8 matrix units: numbers are scaled, cut to integers, and those to residues. Launches: the
 scale of every line, from its 2-norm; the forms of A and of B, as residues modulo each p; the products modulo each p; their forms, put
-together by the Chinese remainder theorem. Everything between cutting and the result is exact (docs/digits.md).
+together by the Chinese remainder theorem. Everything between cutting and the result is exact (docs/digits.md). Numbers of 16 bits, as
+integers of 14 bits, are two digits and their sum there: the launches are the same, with three products in int32.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from bilinear.ir.kernel import Argument, MirrorKernel, ProductKernel
 from bilinear.ir.launch import Launch, PlainLaunch
 from bilinear.ir.matrix import Layout
 from bilinear.ir.residue_kernel import (
+    ByteRecomposeKernel,
     IntegerRecomposeKernel,
     ResidueExpandKernel,
     ResidueKernel,
@@ -56,16 +58,35 @@ from bilinear.ir.residue_kernel import (
     SpecialKernel,
 )
 from bilinear.ir.scheme import Scheme
-from bilinear.ir.tile import DIGIT_SLICE, DIGIT_TILES, LOADING_TILES, PANEL, RESIDUE_TILES, USUAL, DigitTile, ModularTile
+from bilinear.ir.tile import (
+    BYTE_TILES,
+    DIGIT_SLICE,
+    DIGIT_TILES,
+    LARGEST_IN_BYTES,
+    LOADING_TILES,
+    PANEL,
+    RESIDUE_TILES,
+    USUAL,
+    DigitTile,
+    ModularTile,
+)
 from bilinear.lowering.prepare import plain, proved
 from bilinear.methods.digits.choice import WORD, DigitGeometry, Digits, complex_scheme_of, require_residues, scheme_of, triangle_tiles
-from bilinear.methods.digits.lower import DigitKernels, OperandOrder, lower_digits, lower_loading, lower_residues
+from bilinear.methods.digits.lower import (
+    DigitKernels,
+    OperandOrder,
+    ResidueKernels,
+    lower_bytes,
+    lower_digits,
+    lower_loading,
+    lower_residues,
+)
 from bilinear.methods.program import GRID, WORKSPACE, Buffers, NamedLaunch, Program, matrix, once
 from bilinear.planner.ways import algorithm_named, kept_by_names
 from bilinear.verify.bilinear_map import prove_map
 
 CutKernel = DigitKernel | LoadingKernel | ResidueKernel | MirrorKernel
-Recompose = RecomposeKernel | ResidueRecomposeKernel | IntegerRecomposeKernel
+Recompose = RecomposeKernel | ResidueRecomposeKernel | IntegerRecomposeKernel | ByteRecomposeKernel
 Cut = Element | IntegerElement  # A type whose numbers are cut.
 
 
@@ -366,10 +387,13 @@ class ResidueMultiply(ModularMultiply, StoredMultiply):
         self._same_bits, terms = digits.same_bits, self._extents[1] * (2 if self._is_complex else 1)
         self._room = (largest_scaled if digits.same_bits else room_of)(representation, terms)
 
+    def kernels(self, is_aligned: bool) -> ResidueKernels:
+        """The kernels for operands at multiples of 16 bytes, or at any address."""
+        return lower_residues(self._scheme, self._stem, self._tile, *self.orders(is_aligned), self._by_warps, self._same_bits)
+
     def passes(self, is_aligned: bool, multiprocessors: int) -> Passes:
         """The launches by what they do."""
-        how = *self.orders(is_aligned), self._by_warps, self._same_bits
-        (scale, expand, product, recompose), result = lower_residues(self._scheme, self._stem, self._tile, *how), self.result()
+        (scale, expand, product, recompose), result = self.kernels(is_aligned), self.result()
         (room,) = unpack("<q", pack("<d", self._room))
         left, right = (
             x | {"exponents": result[scales], "flag": result["flag"], "room": room}
@@ -385,6 +409,20 @@ class ResidueMultiply(ModularMultiply, StoredMultiply):
         """The classical product, or the elements of special lines alone."""
         if not self._same_bits:
             return super().on_flag(is_aligned, multiprocessors)
-        kernel, (m, k, n) = SpecialKernel(f"residue_special_{self._tile.of.suffix}", self._tile.of), self._extents
+        if isinstance(self._cut, IntegerElement):
+            raise TypeError("integers have no special numbers")
+        kernel, (m, k, n) = SpecialKernel(f"residue_special_{self._cut.suffix}", self._cut), self._extents
         blocks = min(ceil(m * n / kernel.threads[0]), RESIDENT * multiprocessors)
         return launched(kernel, blocks, self.result() | self._matrices() | {"k": k})
+
+
+class ByteMultiply(ResidueMultiply):
+    """A product of 16-bit numbers, scaled to integers, in bytes; its bits depend on the numbers alone."""
+
+    def __init__(self, a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool = False) -> None:
+        self._bytes, self._by_warps, self._same_bits, self._room = BYTE_TILES[digits.tile], by_warps, True, LARGEST_IN_BYTES
+        CutMultiply.__init__(self, a, b, c, proved_scheme(()), stem_of(()), self._bytes, self._bytes.of)
+
+    def kernels(self, is_aligned: bool) -> ResidueKernels:
+        """The kernels for operands at multiples of 16 bytes, or at any address."""
+        return lower_bytes(self._bytes, *self.orders(is_aligned), self._by_warps)

@@ -1,7 +1,7 @@
 """A scheme to kernels that run it on digits, which cut sums of blocks, multiply, and put products together.
 
-Digits are pairs of float16, which the product may also cut while loading A and B, or residues in int8. Products of integers need no
-scales; they are exact, wrapping around or modulo a number.
+Digits are pairs of float16, which the product may also cut while loading A and B, or residues or bytes in int8. Products of integers need
+no scales; they are exact, wrapping around or modulo a number.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from bilinear.analysis.evaluation_order import evaluate
 from bilinear.ir.complex_scheme import ComplexScheme, Products
 from bilinear.ir.digit_kernel import DigitProductKernel, ExpandKernel, LargestKernel, LoadingKernel, RecomposeKernel, WarpDigitProductKernel
 from bilinear.ir.digits import Representation, representation_of
-from bilinear.ir.element import Element, IntegerElement
+from bilinear.ir.element import INTEGERS, Element, IntegerElement
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.reference import SPECIAL
 from bilinear.ir.residue_kernel import (
     FEW_TARGETS,
+    ByteRecomposeKernel,
     IntegerRecomposeKernel,
     ResidueExpandKernel,
     ResidueProductKernel,
@@ -28,7 +29,7 @@ from bilinear.ir.residue_kernel import (
     WarpResidueProductKernel,
 )
 from bilinear.ir.scheme import Scheme
-from bilinear.ir.tile import MOST_BLOCKS, DigitTile, LoadingTile, ModularTile, ResidueTile
+from bilinear.ir.tile import MOST_BLOCKS, ByteTile, DigitTile, LoadingTile, ModularTile, ResidueTile
 
 LANES = 4  # Neighbours of a block that a thread handles: 16 bytes of float32, and 8 bytes of each digit.
 MANY_BLOCKS = 16  # With more blocks, a thread handles half as many neighbours: registers hold no more.
@@ -115,6 +116,7 @@ def lower_loading(tile: LoadingTile, left: OperandOrder, right: OperandOrder) ->
 
 Scales = tuple[ScaleKernel, ScaleKernel]
 Expands = tuple[ResidueExpandKernel, ResidueExpandKernel]
+ResidueKernels = tuple[Scales, Expands, ResidueProductKernel, ResidueRecomposeKernel | ByteRecomposeKernel]
 
 
 @lru_cache(maxsize=64)
@@ -157,6 +159,21 @@ def lower_residues(
         scale, expand = (first, second), (left_cut, right_cut)
         recompose = replace(recompose, name=f"{recompose.name}_bits", rounds_once=True)
     return scale, expand, product, recompose
+
+
+@lru_cache(maxsize=16)
+def lower_bytes(tile: ByteTile, left: OperandOrder, right: OperandOrder, whole: bool, by_warps: bool = False) -> ResidueKernels:
+    """The kernels of products of 16-bit numbers in bytes, whose results depend on the numbers alone."""
+    element, same = tile.of, LinearMap(1, (((0, 1),),))
+    first, second = (replace(_scale(order, element, False), by_largest=True) for order in (left, right))
+    cut = [
+        replace(_expand_residues(f"byte_expand_{name}", element, same, ((0, 0),), order, (), (), 0), special=SPECIAL)
+        for name, order in (("a", left), ("b", right))
+    ]
+    product = residue_product("byte_product", INTEGERS["int8"], tile, (), by_warps)
+    width, lanes = _of_result(((0, 0),), element, whole)
+    recompose = ByteRecomposeKernel(f"byte_recompose_{width}_{element.suffix}", element, width, lanes)
+    return (first, second), (cut[0], cut[1]), product, recompose
 
 
 def _roots(scheme: Products, operand: str, representation: Representation) -> tuple[int, ...]:

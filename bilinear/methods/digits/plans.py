@@ -9,7 +9,7 @@ from math import ceil, prod
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPLEX, FLOAT32
-from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES, LOADING_TILES, RESIDUE_TILES, RESIDUES
+from bilinear.ir.tile import BYTE_TILES, DIGIT_TILES, FLOAT_TILES, LOADING_TILES, RESIDUE_TILES, RESIDUES
 from bilinear.methods.digits.choice import (
     MOST_TARGETS,
     DigitGeometry,
@@ -71,27 +71,23 @@ def residue_candidates(problem: Problem, device: Device, budget: int, most_ms: f
 
 
 @kept_by_names(256)
-def same_bits_choice(problem: Problem, device: Device | None, moduli: int) -> Digits:
-    """What multiplies a problem by so many `moduli` so that the bits of C depend on the numbers alone, as fast as the model knows."""
+def same_bits_choice(problem: Problem, device: Device | None, products: str) -> Digits:
+    """What multiplies a problem by these `products` so that the bits of C depend on the numbers alone, as fast as the model knows."""
     if device is not None:
-        return digits_of(same_bits_candidates(problem, device, moduli)[0])
-    return Digits((), _of_so_many(problem, moduli), by_columns=problem.by_columns, same_bits=True)
+        return digits_of(same_bits_candidates(problem, device, products)[0])
+    return Digits((), products, by_columns=problem.by_columns, same_bits=True)
 
 
-def same_bits_candidates(problem: Problem, device: Device, moduli: int) -> list[Candidate]:
-    """The products by so many `moduli` whose bits depend on the numbers alone, by the portfolio's levels and in blocks, the fastest first.
+def same_bits_candidates(problem: Problem, device: Device, products: str) -> list[Candidate]:
+    """These `products` so that their bits depend on the numbers alone, by the portfolio's levels and in blocks, the fastest first.
 
     Those that exceed the budget come last. On a GPU without rates there is one, without levels.
     """
-    budget, name = problem.budget_in(device.memory * device.memory_share), _of_so_many(problem, moduli)
-    levels = [()] if device.digit_rates(digits_timed(name)) is None else portfolio().digits
-    found = (fitted(problem, device, own, name, budget) for own in levels)
+    budget = problem.budget_in(device.memory * device.memory_share)
+    levels = [()] if products in BYTE_TILES or device.digit_rates(digits_timed(products)) is None else portfolio().digits
+    found = (fitted(problem, device, own, products, budget) for own in levels)
     alike = [replace(one, choice=replace(digits_of(one), same_bits=True)) for one in found]
     return sorted(alike, key=lambda one: ((one.workspace or 0) > budget, one.ms or 0.0))
-
-
-def _of_so_many(problem: Problem, moduli: int) -> str:
-    return next(x.name for x in RESIDUE_TILES.values() if x.of.name == problem.dtype and x.count == moduli and not x.gaussian)
 
 
 def complex_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:

@@ -11,8 +11,7 @@ from soak.layouts import Array
 from soak.scene import Scene
 
 import bilinear
-from bilinear.analysis.digit_bounds import largest_scaled
-from bilinear.methods.digits.choice import same_bits_residues
+from bilinear.methods.digits.choice import same_bits_products
 
 MOST_ROWS, MOST_TERMS = 6, 50  # Python's integers take their time.
 
@@ -56,7 +55,7 @@ def _exact(a: Array, b: Array, accuracy: str | None) -> Array:
     found = np.zeros((len(a), b.shape[1]), np.result_type(a.dtype, np.float32))
     if not a.shape[1]:
         return found
-    limit = largest_scaled(same_bits_residues(a.dtype.name, a.shape[1], accuracy), a.shape[1] * (2 if is_complex else 1))
+    _, limit = same_bits_products(a.dtype.name, a.shape[1], accuracy)
     rows, columns = (np.concatenate([a.real, a.imag], 1), np.concatenate([b.real, -b.imag])) if is_complex else (a, b)
     found.real = by_integers(rows.astype(float), columns.astype(float), limit, real)
     if is_complex:
