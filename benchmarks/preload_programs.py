@@ -23,6 +23,10 @@ PROGRAMS = (
     ("svd", "float32", "2048"),
     ("torch", "float32", "16384"),
     ("gemm", "complex64", "8192"),
+    ("syrk", "float64", "16384"),
+    ("syrk", "float32", "16384"),
+    ("jax", "float32", "16384"),
+    ("jax", "float64", "16384"),
 )
 
 
@@ -61,6 +65,38 @@ def torch(dtype: str, size: int) -> dict[str, object]:
     a, b = (t.randint(-3, 4, (size, size), device="cuda").to(getattr(t, dtype)) for _ in range(2))
     times, c = timed(lambda: t.mm(a, b), t.cuda.synchronize)
     return {"first": times[0], "seconds": sorted(times[1:])[1], "right": bool((c[:64].double() == a[:64].double() @ b.double()).all())}
+
+
+def jax(dtype: str, size: int) -> dict[str, object]:
+    """The same by `jnp.matmul` at the precision of the type, which XLA is not to put into CUDA graphs."""
+    os.environ |= {"XLA_FLAGS": "--xla_gpu_enable_command_buffer=", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    import jax as j
+
+    j.config.update("jax_enable_x64", True)
+    a, b = (j.random.randint(j.random.key(i), (size, size), -3, 4).astype(dtype) for i in range(2))
+    multiply = j.jit(lambda a, b: j.numpy.matmul(a, b, precision="highest"))
+    times, c = timed(lambda: multiply(a, b).block_until_ready(), lambda: None)
+    exact = a[:64].astype("float64") @ b.astype("float64")
+    return {"first": times[0], "seconds": sorted(times[1:])[1], "right": bool((c[:64] == exact).all())}
+
+
+def syrk(dtype: str, size: int) -> dict[str, object]:
+    """The lower triangle of A A^T on integers by cuBLAS's syrk: the median seconds, and whether rows are exact and the others untouched."""
+    import cupy as cp
+    import numpy as np
+
+    a, c, one = (
+        cp.random.RandomState(3).randint(-3, 4, (size, size)).astype(dtype),
+        cp.full((size, size), 7, dtype),
+        np.array([1, 0], dtype),
+    )
+    function, handle = getattr(cp.cuda.cublas, f"{'s' if dtype == 'float32' else 'd'}syrk"), cp.cuda.device.get_cublas_handle()
+    first, second = one.ctypes.data, one[1:].ctypes.data
+    words = handle, 0, 1, size, size, first, a.data.ptr, size, second, c.data.ptr, size  # by columns A^T is transposed
+    times, _ = timed(lambda: function(*words), cp.cuda.Device().synchronize)
+    exact = cp.triu(a[:64].astype("float64") @ a.astype("float64").T)  # in rows what cuBLAS has in columns
+    right = bool((cp.triu(c[:64]) == exact).all()) and bool((cp.tril(c, -1) == cp.tril(cp.full_like(c, 7), -1)).all())
+    return {"first": times[0], "seconds": sorted(times[1:])[1], "right": right}
 
 
 def svd(dtype: str, size: int) -> dict[str, object]:
@@ -130,7 +166,11 @@ def main() -> None:
         from preload_lu import lu
 
         name, kind, count = sys.argv[1:]
-        print(json.dumps({"lu": lu, "gemm": gemm, "torch": torch, "svd": svd, "small": small}[name](kind, int(count))))
+        print(
+            json.dumps(
+                {"lu": lu, "gemm": gemm, "torch": torch, "svd": svd, "small": small, "syrk": syrk, "jax": jax}[name](kind, int(count))
+            )
+        )
         return
     from common import need_gpu, parser_of, save
 

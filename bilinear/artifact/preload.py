@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bilinear.backends.shared_library import shared_library
 from bilinear.codegen.render import environment
-from bilinear.runtime.standin import ADDRESSES, DTYPES, KEY, LEAST
+from bilinear.runtime.standin import ADDRESSES, KEY, LEAST
 from bilinear.version import __version__
 
 LT = (
@@ -46,17 +46,19 @@ def _functions() -> Iterator[dict[str, object]]:
                 (f"cublas{dtype_letter}gemm{'StridedBatched' if batched else '_v2'}", number) for number, dtype_letter in LETTERS.items()
             ]
             for name, number in [*kinds, (f"cublasGemm{'StridedBatched' if batched else ''}Ex", None)]:
-                parameters = _parameters(index, number is None, batched)
-                yield {
-                    "name": name + suffix,
-                    "type": number,
-                    "is_typed": number is None,
-                    "is_batched": batched,
-                    "parameters": parameters,
-                    "arguments": _names(parameters),
-                }
+                yield _function(name + suffix, number, _parameters(index, number is None, batched), batched)
+        for letter, number in (("S", 0), ("D", 1)):
+            yield _function(f"cublas{letter}syrk_v2{suffix}", number, SYRK.replace("int ", f"{index} ").replace("ENUM", "int"))
 
 
+def _function(name: str, number: int | None, parameters: str, batched: bool = False) -> dict[str, object]:
+    """A function whose matrices have the type of this number, or one that it is given."""
+    kind: dict[str, object] = {"is_typed": number is None, "is_batched": batched, "is_gram": "uplo" in parameters}
+    return kind | {"name": name, "type": number, "parameters": parameters, "arguments": _names(parameters)}
+
+
+SYRK = "void *handle, ENUM uplo, ENUM ta, int n, int k, const void *alpha, const void *a, int lda, const void *beta, void *c, int ldc"
+"""The parameters of cublasSsyrk."""
 LETTERS = dict(zip(DTYPES, "SDCZ", strict=True))  # The letters of element types in BLAS, by cudaDataType.
 
 

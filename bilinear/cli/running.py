@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +23,9 @@ from bilinear.cli.answers import (
     output_option,
     print_fitted,
     problem_option,
+    require_pages,
     say,
+    write_pages,
 )
 from bilinear.errors import fail
 from bilinear.ir.element import MULTIPLIED
@@ -216,7 +217,6 @@ def _mapped(path: Path) -> Array:
 
 
 PRELOAD = "LD_PRELOAD"
-WHAT = "shape", "dtype", "plan", "bound", "why"
 
 
 def run_with(
@@ -227,12 +227,15 @@ def run_with(
     workspace: Annotated[str, limit_option(help="The most bytes of workspace of a product: bytes, 2GiB, none.")] = "",
     reproducible: Annotated[str, limit_option(help="bitwise: the same bits on every GPU and in every run.")] = "",
     log: Annotated[Path | None, output_option(help="Add a line of JSON for each large product to this file.")] = None,
+    measure: Annotated[bool, typer.Option("--measure", help="With --log, time cuBLAS, too: once for each kind of product.")] = False,
 ) -> None:
     """Run a program whose large products by cuBLAS are bilinear's where that is predicted to gain."""
     from bilinear.runtime.standin import asked_for
 
     given = {"ACCURACY": accuracy, "WORKSPACE": workspace, "REPRODUCIBLE": reproducible}
-    given["LOG"] = "" if log is None else str(log.absolute())
+    if measure and log is None:
+        raise fail("E557", "--measure has no meaning without --log", "name the file that gets the times")
+    given |= {"LOG": "" if log is None else str(log.absolute()), "MEASURE": "1" if measure else ""}
     variables = os.environ | {f"BILINEAR_{name}": value for name, value in given.items() if value}
     asked_for(variables)
     require_files(log)
@@ -246,14 +249,16 @@ def run_with(
 def preload(
     report: Annotated[Path | None, typer.Option(help="Tell what a log of `run-with --log` says.")] = None,
     output: Annotated[Path | None, output_option("--output", "-o", help="Write the stand-in's C source to this file, too.")] = None,
+    html: Annotated[Path | None, output_option("--html", help="With --report, also write a page with pictures and the table.")] = None,
     json_file: Json = None,
 ) -> None:
     """Build the stand-in for cuBLAS and print the line that loads it, or tell what its log says."""
-    if report is None and json_file is not None:
-        raise fail("E557", "--json has no meaning without --report", "name the file of `run-with --log`, or leave it out")
+    for name, value in (("--json", json_file), ("--html", html)):
+        if report is None and value is not None:
+            raise fail("E557", f"{name} has no meaning without --report", "name the file of `run-with --log`, or leave it out")
     if report is not None and output is not None:
         raise fail("E557", "--output has no meaning with --report", "leave it out")
-    require_files(output, file_of(json_file))
+    require_pages(html, None, output, file_of(json_file))
     if report is None:
         from bilinear.artifact.preload import standin_source
 
@@ -262,8 +267,11 @@ def preload(
             write_file(output, standin_source())
         say(line)
         return
-    rows = list(_gains(report))
-    answer(json_file, lambda: {"products": rows, "total": _total(rows)}, lambda: _table(rows))
+    from bilinear.reporting import gains
+
+    rows = gains.gains(report)
+    answer(json_file, lambda: {"products": rows, "total": gains.total(rows)}, lambda: gains.gains_table(rows))
+    write_pages(lambda date: gains.gains_html(rows, str(report), date), html, None)
 
 
 def _preloaded() -> str:
@@ -271,51 +279,3 @@ def _preloaded() -> str:
     from bilinear.artifact.preload import standin_library
 
     return ":".join(filter(None, (str(standin_library()), os.environ.get(PRELOAD, ""))))
-
-
-Row = dict[str, object]
-
-
-def _gains(log: Path) -> Iterator[Row]:
-    """What the lines of a log say of each shape, type and plan, the largest gain first. Raises `BilinearError` (E615)."""
-    found: dict[tuple[object, ...], Row] = {}
-    with open_input(log) as file:
-        for number, line in enumerate(file, 1):
-            try:
-                told = json.loads(line)
-                key = *told.get("shape", ()), told.get("dtype"), told["plan"], told["why"]
-                calls = max(1, told.get("batch", 1))
-                gain = (told["library_ms"] - told["ms"]) * calls if "library_ms" in told else 0.0
-                row = found.setdefault(key, {name: told.get(name) for name in WHAT} | {"calls": 0, "gained_ms": 0.0})
-                row |= {"calls": _number(row, "calls") + calls, "gained_ms": _number(row, "gained_ms") + gain}
-            except (ValueError, KeyError, TypeError, AttributeError):
-                raise fail("E615", f"line {number} of {log} is not of a log of `bilinear run-with`", "name the file of --log") from None
-    yield from sorted(found.values(), key=lambda row: -_number(row, "gained_ms"))
-
-
-def _number(row: Mapping[str, object], name: str) -> float:
-    value = row[name]
-    return value if isinstance(value, int | float) else 0.0
-
-
-def _total(rows: list[Row]) -> Row:
-    """The products that bilinear multiplied, the predicted gain of all, and the largest bound of an error."""
-    ours = [row for row in rows if row["plan"] != "library"]
-    calls, gained = (sum(_number(row, name) for row in ours) for name in ("calls", "gained_ms"))
-    return {"calls": calls, "gained_ms": gained, "bound": max((_number(row, "bound") for row in ours), default=None)}
-
-
-def _table(rows: list[Row]) -> str:
-
-    def cells(row: Mapping[str, object], shape: object, *names: object) -> tuple[object, ...]:
-        bound = "-" if row["bound"] is None else f"{_number(row, 'bound'):.1e}"
-        return shape, *names, row["calls"], f"{_number(row, 'gained_ms'):.1f}", bound
-
-    lines = []
-    for row in rows:
-        shape = row["shape"]
-        lines.append(
-            (*cells(row, "x".join(map(str, shape)) if isinstance(shape, list) else "-", row["dtype"] or "-", row["plan"]), row["why"])
-        )
-    lines.append((*cells(_total(rows), "all of bilinear", "", ""), ""))
-    return "\n".join(aligned(lines, ("shape", "dtype", "plan", "calls", "gained ms (predicted)", "error at most", "why")))

@@ -1,4 +1,5 @@
-/* cuBLAS in the host's memory, by definition: C = alpha * op(A) * op(B) + beta * C, column by column. `fake_products` counts what it did. */
+/* cuBLAS in the host's memory, by definition: C = alpha * op(A) * op(B) + beta * C, column by column. `fake_products` counts what it did; of 16 bits
+   it only counts. */
 #include <complex.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -43,7 +44,7 @@ static int product(int type, int ta, int tb, int64_t m, int64_t n, int64_t k, co
         PRODUCT(double, SAME)
     else if (type == 4)
         PRODUCT(float complex, conjf)
-    else
+    else if (type == 5)
         PRODUCT(double complex, conj)
     return 0;
 }
@@ -62,6 +63,27 @@ static int product(int type, int ta, int tb, int64_t m, int64_t n, int64_t k, co
             product(number, ta, tb, m, n, k, alpha, a + i * sa * size, lda, b + i * sb * size, ldb, beta, c + i * sc * size, ldc);      \
         return (void)h, 0;                                                                                                              \
     }
+#define SYRK(letter, type)                                                                                                              \
+    int cublas##letter##syrk_v2_64(struct handle *h, int uplo, int trans, int64_t n, int64_t k, const type *alpha, const type *a,       \
+                                   int64_t lda, const type *beta, type *c, int64_t ldc)                                                 \
+    {                                                                                                                                   \
+        __atomic_add_fetch(&fake_products, 1, __ATOMIC_RELAXED);                                                                        \
+        for (int64_t j = 0; j < n; ++j)                                                                                                 \
+            for (int64_t i = uplo ? 0 : j; i < (uplo ? j + 1 : n); ++i) {                                                               \
+                type sum = 0;                                                                                                           \
+                for (int64_t l = 0; l < k; ++l)                                                                                         \
+                    sum += trans ? a[l + i * lda] * a[l + j * lda] : a[i + l * lda] * a[j + l * lda];                                   \
+                c[i + j * ldc] = *beta == 0 ? *alpha * sum : *alpha * sum + *beta * c[i + j * ldc];                                     \
+            }                                                                                                                           \
+        return (void)h, 0;                                                                                                              \
+    }                                                                                                                                   \
+    int cublas##letter##syrk_v2(struct handle *h, int uplo, int trans, int n, int k, const type *alpha, const type *a, int lda,         \
+                                const type *beta, type *c, int ldc)                                                                     \
+    {                                                                                                                                   \
+        return cublas##letter##syrk_v2_64(h, uplo, trans, n, k, alpha, a, lda, beta, c, ldc);                                           \
+    }
+SYRK(S, float)
+SYRK(D, double)
 GEMM(S, 0, 4)
 GEMM(D, 1, 8)
 GEMM(C, 4, 8)

@@ -69,6 +69,31 @@ def case(letter: str, ta: int, tb: int, m: int, n: int, k: int, alpha: complex, 
     return ctypes.c_int.in_dll(LIBRARY, "fake_products").value - before, bool(np.array_equal(c, was))
 
 
+def syrk(letter: str, triangle: int, transposed: int, n: int, k: int, alpha: float, beta: float, suffix: str) -> tuple[int, bool]:
+    """The same for a matrix times its transpose: one triangle of C is written, and what beta = 0 does not read is NaN."""
+    dtype = TYPES[letter][1]
+    a, c = numbers(dtype, *((n, k + 2) if transposed else (k, n + 2))), numbers(dtype, n, n + 5)
+    rows, columns = np.triu_indices(n) if triangle == 0 else np.tril_indices(n)  # in rows what cuBLAS has in columns
+    if beta == 0:
+        c[rows, columns] = np.nan
+    x, was = (a[:, :k] if transposed else a[:, :n].T).astype("float64"), c.copy()
+    was[rows, columns] = alpha * (x @ x.T)[rows, columns] + (beta * was[rows, columns] if beta else 0)
+    scalars = [np.array(value, dtype) for value in (alpha, beta)]
+    before = ctypes.c_int.in_dll(LIBRARY, "fake_products").value
+    function, extent = getattr(LIBRARY, f"cublas{letter}syrk_v2{suffix}"), ctypes.c_int64 if suffix else ctypes.c_int
+    words = HANDLE, triangle, transposed, extent(n), extent(k), at(scalars[0]), at(a), extent(a.shape[1])
+    assert function(*words, at(scalars[1]), at(c), extent(c.shape[1])) == 0
+    return ctypes.c_int.in_dll(LIBRARY, "fake_products").value - before, bool(np.array_equal(c, was))
+
+
+def half(compute: int) -> bool:
+    """Whether cuBLAS gets a product of float16 numbers, which nothing here multiplies otherwise."""
+    a, one, before = np.ones((9, 9), "float16"), np.ones(1, "float32"), ctypes.c_int.in_dll(LIBRARY, "fake_products").value
+    words = at(a), 2, 9, at(a), 2, 9, at(one), at(a), 2, 9
+    assert LIBRARY.cublasGemmEx(HANDLE, 0, 0, 9, 9, 9, at(one), *words, compute, -1) == 0
+    return ctypes.c_int.in_dll(LIBRARY, "fake_products").value == before + 1
+
+
 def cases() -> Iterator[tuple[Any, ...]]:
     for letter, way in itertools.product("SDCZ", ("plain", "batched", "typed", "lt")):
         operations = itertools.product(range(3 if letter in "CZ" else 2), repeat=2)
@@ -76,11 +101,16 @@ def cases() -> Iterator[tuple[Any, ...]]:
             alpha = 2 - 1j if letter in "CZ" else -2
             yield letter, ta, tb, 9 + number, 12 - number, 8 + 2 * number, alpha, (0, 1, 3)[number % 3], way, (0, 5)[number % 2]
     yield "D", 0, 0, 2, 2, 2, 1, 0, "plain", 0  # too small
+    yield "S", 0, 0, 77, 7, 7, 1, 0, "lt", 0
     yield "D", 0, 0, 9, 9, 9, 1, 1, "pedantic", 0
     yield "S", 0, 0, 9, 9, 9, 1, 1, "bias", 0
 
 
 found = [[*map(str, one), *case(*one)] for one in cases()]
+for number, one in enumerate(itertools.product("SD", (0, 1), (0, 1), ("", "_64"))):
+    words = *one[:3], 33 + number, 20 + number, -2.0, (0.0, 1.0, 3.0)[number % 3], one[3]
+    found.append(["syrk", *map(str, words), *syrk(*words)])
+found += [["half", str(compute), 1, half(compute)] for compute in (68, 64)]
 LIBRARY.cublasSetMathMode(HANDLE, 3)
 found.append(["TF32", *case("S", 0, 0, 9, 9, 9, 1, 0, "plain", 0)])
 LIBRARY.cublasSetMathMode(HANDLE, 16)

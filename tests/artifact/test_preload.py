@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,12 +24,14 @@ from bilinear.methods.planning import same_bits_plan
 from bilinear.planner.device_files import load_device
 from bilinear.planner.problem import Problem
 from bilinear.runtime import devices_here, standin
+from bilinear.runtime.auto import plan
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None or sys.platform != "linux", reason="no gcc")
 STRICT = ("gcc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror")
 STRASSEN = {"BILINEAR_LEAST": "100", "BILINEAR_ALGORITHM": "strassen"}
-PASSING = {"bias", "pedantic", "TF32", "pointers", "second"}
+NEW = {"plain", "batched", "syrk", "77"}  # of these kinds of product no other function was called before
+PASSING = {"bias", "pedantic", "TF32", "pointers", "second", "half"}
 
 
 @pytest.fixture(scope="module")
@@ -56,15 +59,29 @@ def with_it(*options: str) -> tuple[str, ...]:
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("way", ["alone", "strassen", "skipped"])
-def test_calls_of_all_functions_are_exact(way: str, folder: Path) -> None:
-    by, variables = () if way == "alone" else with_it(), STRASSEN | ({"BILINEAR_SKIP": "*64:* float32:*"} if way == "skipped" else {})
+@pytest.mark.parametrize("way", ["alone", "strassen", "measured", "skipped"])
+def test_calls_of_all_functions_are_exact(way: str, folder: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    options = ("--log", str(log), "--measure") if way == "measured" else ()
+    by, variables = (
+        () if way == "alone" else with_it(*options),
+        STRASSEN | ({"BILINEAR_SKIP": "*64:* float32:*"} if way == "skipped" else {}),
+    )
     libraries = folder / "libcublas.so.13", folder / "libcublas.so.12"
     found = json.loads(run(sys.executable, HERE / "standin_calls.py", *libraries, by=by, variables=variables))
-    assert len(found) == 111
+    assert len(found) == 130
     for *what, multiplied, exact in found:
-        is_ours = way != "alone" and not PASSING & set(what) and what[3:6] != ["2", "2", "2"] and (way == "strassen" or what[0] == "Z")
-        assert exact and (multiplied == 0) == is_ours, (what, multiplied)
+        is_ours = way != "alone" and not PASSING & set(what) and what[3:6] != ["2", "2", "2"] and (way != "skipped" or what[0] == "Z")
+        is_new = what == ["S", "again"] or (bool(NEW & set(what)) and float(what[7]) == 0)
+        first = (6 if "batched" in what else 2) * (way == "measured" and is_new)
+        assert exact and (multiplied == first) == is_ours, (what, multiplied)  # cuBLAS multiplies twice for its time
+    if way == "measured":
+        told = [json.loads(line) for line in log.read_text().splitlines()]
+        ours = [line for line in told if line["plan"] != "library"]
+        assert len(ours) == 122 and all(line["measured_ms"] > 0 for line in ours)
+        assert 30 < sum("library_measured_ms" in line for line in ours) < 60
+        assert [line["why"] for line in told if line["dtype"] == "float16"] == ["no gain is known for float16"]
+        assert {line.get("triangle") for line in ours} == {None, "lower", "upper"}
 
 
 @pytest.mark.slow
@@ -110,7 +127,7 @@ def product(adds: float) -> tuple[standin.OfferedProduct, Any]:
     """C = A * B + beta * C of 8 x 8 matrices."""
     memory = np.ones((3, 8, 8))
     a, b, c = (x.ctypes.data for x in memory)
-    extents = dict(zip(standin.KEY, (1, 0, 0, 8, 8, 8, 8, 8, 8, 0, 0, 0, 1, 0, adds != 0, 0), strict=True))
+    extents = dict(zip(standin.KEY, (1, 0, 0, 8, 8, 8, 8, 8, 8, 0, 0, 0, 1, 0, adds != 0, 0, 0), strict=True))
     return standin.OfferedProduct(**extents, a=a, b=b, c=c, alpha=(1, 0), beta=(adds, 0)), memory
 
 
@@ -152,16 +169,45 @@ def test_the_same_bits_keep_the_accuracy_that_is_asked_for(monkeypatch: pytest.M
         one = standin.StandIn({"BILINEAR_REPRODUCIBLE": "bitwise"} | accuracy)
         told.append(one._decided(given, one._asked, *standin._operands(np, given, 0)))
     wanted = [same_bits_plan(Problem(8, 8, 8, accuracy=accuracy), h100).chosen for accuracy in (None, "twice", 1e-6)]
-    assert [one["plan"] for one in told] == [one.name for one in wanted]
+    assert [one.told["plan"] for one in told] == [one.name for one in wanted]
     assert len({one.name for one in wanted}) > 1
+
+
+@pytest.mark.parametrize(
+    ("n", "asked", "why"),
+    [
+        (8192, {}, ""),
+        (1024, {}, "as fast"),
+        (8192, {"BILINEAR_WORKSPACE": "1000000"}, "workspace|as fast"),
+        (8192, {"BILINEAR_ACCURACY": "1e-30"}, "E519|no plan|accura"),
+    ],
+)
+def test_one_triangle_is_planned_block_by_block(n: int, asked: dict[str, str], why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU that is described, at addresses that nobody reads."""
+    monkeypatch.setattr(standin, "kind_of", lambda *_: SimpleNamespace(on_gpu=True))
+    monkeypatch.setattr(devices_here, "current_device", lambda: load_device("h100"))
+    monkeypatch.setattr(devices_here, "gpu_here", lambda: None)
+    extents = dict(zip(standin.KEY, (1, 0, 1, n, n, n, n, n, n, 0, 0, 0, 1, 0, 0, 1, 1), strict=True))
+    given = standin.OfferedProduct(**extents, a=1 << 40, b=1 << 40, c=1 << 42, alpha=(1, 0), beta=(0, 0))
+    one = standin.StandIn(asked)
+    found = one._decided(given, one._asked, *standin._operands(np, given, 0))
+    assert (found.told["plan"] == "library") == bool(why) and re.search(why, str(found.told["why"])), found.told
+    if not why:
+        whole, quarter = (plan(e, n, e, device="h100").chosen for e in (n, n // 2))
+        ms, library, bound = (float(str(found.told[name])) for name in ("ms", "library_ms", "bound"))
+        assert found.gram is not None and ms < 0.75 * (whole.ms or 0) and ms < library
+        assert found.aside > 8 * max(step.rows[1] - step.rows[0] for step in found.gram.steps if step.is_diagonal) ** 2
+        assert bound >= quarter.choice.bound(n, "float64")
 
 
 TAKEN = {"shape": [8, 9, 10], "dtype": "float64", "plan": "winograd, 1 level", "bound": 2e-12, "ms": 2.0, "library_ms": 3.5, "why": "x"}
 LOG = [
     TAKEN | {"batch": 2},
     TAKEN | {"batch": 1},
-    {"shape": [7, 7, 7], "dtype": "float32", "plan": "library", "why": "too small"},
-    {"plan": "library", "why": "no Python"},
+    TAKEN | {"dtype": "float32", "triangle": "upper", "measured_ms": 1.5},
+    TAKEN | {"dtype": "float16", "batch": 2, "measured_ms": 3.0, "library_measured_ms": 5.0},
+    {"shape": [7, 7, 7], "dtype": "float32", "plan": "library", "why": "small"},
+    {"plan": "library", "why": "none"},
 ]
 
 
@@ -171,14 +217,20 @@ def test_a_report_adds_up_what_a_log_says(monkeypatch: pytest.MonkeyPatch, capsy
     shell = Shell(monkeypatch, capsys)
     status, out, _ = shell("preload", "--report", "log")
     assert status == 0 and out.splitlines()[2:] == [
-        "8x9x10           float64  winograd, 1 level      3                    4.5        2.0e-12  x",
-        "7x7x7            float32  library                1                    0.0              -  too small",
-        "-                -        library                1                    0.0              -  no Python",
-        "all of bilinear                                  3                    4.5        2.0e-12",
+        "8x9x10                   float64  winograd, 1 level      3   6.0       10.5        4.5  predicted                 2.0e-12  x",
+        "8x9x10 (upper triangle)  float32  winograd, 1 level      1   1.5        3.5        2.0  cuBLAS's predicted        2.0e-12  x",
+        "8x9x10                   float16  winograd, 1 level      2   3.0        5.0        2.0  measured                  2.0e-12  x",
+        "7x7x7                    float32  library                1     -          -          -  -                               -  small",
+        "-                        -        library                1     -          -          -  -                               -  none",
+        "all of bilinear                                          6  10.5       19.0        8.5  2.0 measured              2.0e-12",
     ]
     status, out, _ = shell("preload", "--report", "log", "--json")
-    assert status == 0 and json.loads(out)["total"] == {"calls": 3, "gained_ms": 4.5, "bound": 2e-12}
-    for words in (("--report", "log", "-o", "text.c"), ("--json", "rows.json")):
+    total = {"calls": 6, "gained_ms": 8.5, "measured_ms": 2.0, "ms": 10.5, "cublas_ms": 19.0, "bound": 2e-12}
+    assert status == 0 and json.loads(out)["total"] == total
+    assert shell("preload", "--report", "log", "--html", "page.html")[0] == 0
+    page = Path("page.html").read_text()
+    assert "<h1>8.5 ms gained</h1>" in page and page.count('<rect class="ours"') == 3 and "8x9x10 (upper triangle)" in page
+    for words in (("--report", "log", "-o", "text.c"), ("--json", "rows.json"), ("--html", "no.html")):
         status, out, err = shell("preload", *words)
         assert (status, out) == (1, "") and err.startswith("error[E557]") and not Path(words[-1]).exists()
     Path("log").write_text('{"plan": "library", "why": ""}\n{"plan": 3}\n')
@@ -189,6 +241,7 @@ def test_a_report_adds_up_what_a_log_says(monkeypatch: pytest.MonkeyPatch, capsy
 @pytest.mark.parametrize(
     ("words", "code"),
     [
+        (("--measure", "--", "true"), "E557"),
         (("--accuracy", "good", "--", "true"), "E543"),
         (("--workspace", "much", "--", "true"), "E534"),
         (("--", "no"), "E616"),
