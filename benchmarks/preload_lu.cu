@@ -2,11 +2,27 @@
 
 const int WIDTH = 32, THREADS = 512, SEGMENT = 64 / sizeof(REAL);
 
+// A number with its stamp beside each half, so that who reads it knows without a fence that it is the new one.
+__device__ void send(uint4 *to, double value, unsigned stamp)
+{
+    const unsigned low = __double2loint(value), high = __double2hiint(value);
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(to), "r"(low), "r"(stamp), "r"(high) : "memory");
+}
+
+__device__ bool has_come(const uint4 *from, unsigned stamp, double &value)
+{
+    unsigned low, first, high, second;
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(low), "=r"(first), "=r"(high), "=r"(second) : "l"(from) : "memory");
+    value = __hiloint2double(high, low);
+    return first == stamp && second == stamp;
+}
+
 // The LU of the columns first ... first + WIDTH - 1 below row `first`, a row in each thread's registers. All blocks must run at once: there
 // are no more than multiprocessors. In each of WIDTH steps every block offers a row, and all of them take the one with the largest element.
-// A row is not moved but told its place; source[t] is who comes to row t of the panel, target[r] where row r < WIDTH goes.
-extern "C" __global__ void __launch_bounds__(THREADS) narrow(REAL *a, long long ld, int first, int rows, volatile REAL *offered,
-                                                             volatile int *places, volatile int *stamps, int epoch, int *source, int *target)
+// A row is not moved but told its place; source[t] is who comes to row t of the panel, target[r] where row r < WIDTH goes. `epoch` is
+// another one in each launch since `offered` was cleared.
+extern "C" __global__ void __launch_bounds__(THREADS, 1) narrow(REAL *a, long long ld, int first, int rows, uint4 *offered, int epoch,
+                                                             int *source, int *target)
 {
     __shared__ REAL largest[THREADS / 32], pivot[WIDTH];
     __shared__ int owners[THREADS / 32], chosen;
@@ -38,37 +54,39 @@ extern "C" __global__ void __launch_bounds__(THREADS) narrow(REAL *a, long long 
             if (other > value || (other == value && who < owner))
                 value = other, owner = who;
         }
-        const int slot = t % 2 * gridDim.x, stamp = epoch * WIDTH + t + 1;
+        const unsigned stamp = epoch * WIDTH + t + 1;
+        uint4 *slots = offered + t % 2 * gridDim.x * (WIDTH + 1);
         if (threadIdx.x == owner) {
-            volatile REAL *out = offered + (slot + blockIdx.x) * (long long)WIDTH;
+            uint4 *out = slots + blockIdx.x * (WIDTH + 1);
+            send(out + t, is_left ? row[t] : 0, stamp);
+            send(out + WIDTH, is_left ? place : -1, stamp);
 #pragma unroll
-            for (int c = 0; c < WIDTH; ++c)
-                out[c] = row[c];
-            places[slot + blockIdx.x] = is_left ? place : -1;
-            __threadfence();
-            stamps[slot + blockIdx.x] = stamp;
+            for (int c = t + 1; c < WIDTH; ++c)
+                send(out + c, row[c], stamp);
         }
         if (warp == 0) {
-            REAL most = -1;
-            int block = 0;
+            double most = -1, element, where;
+            int block = 0, its = -1;
             for (int b = lane; b < gridDim.x; b += 32) {
-                while (stamps[slot + b] != stamp)
+                const uint4 *in = slots + b * (WIDTH + 1);
+                while (!(has_come(in + t, stamp, element) & has_come(in + WIDTH, stamp, where)))
                     ;
-                __threadfence();
-                const REAL size = places[slot + b] < 0 ? (REAL)-1 : fabs(offered[(slot + b) * (long long)WIDTH + t]);
-                if (size > most)
-                    most = size, block = b;
+                if (where >= 0 && fabs(element) > most)
+                    most = fabs(element), block = b, its = where;
             }
             for (int step = 16; step; step /= 2) {
-                const REAL other = __shfl_xor_sync(0xffffffff, most, step);
+                const double other = __shfl_xor_sync(0xffffffff, most, step);
                 const int who = __shfl_xor_sync(0xffffffff, block, step);
                 if (other > most || (other == most && who < block))
                     most = other, block = who;
             }
-            __syncwarp();
-            pivot[lane] = offered[(slot + block) * (long long)WIDTH + lane];
+            its = __shfl_sync(0xffffffff, its, block % 32);
+            element = 0;
+            while (lane >= t && !has_come(slots + block * (WIDTH + 1) + lane, stamp, element))
+                ;
+            pivot[lane] = element;
             if (lane == 0)
-                chosen = places[slot + block];
+                chosen = its;
         }
         __syncthreads();
         if (is_left && place == chosen) {

@@ -5,6 +5,7 @@ The program calls cuBLAS for gemm and trsm, and nothing in it knows of bilinear.
 
 from __future__ import annotations
 
+import ctypes
 import time
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ class Factors:
         import numpy as np
 
         self.size, self.looks_ahead = size, looks_ahead
-        letter, real = ("s", "float") if dtype == "float32" else ("d", "double")
+        letter, real = ("S", "float") if dtype == "float32" else ("D", "double")
         text = Path(__file__).with_suffix(".cu").read_text(encoding="utf-8")
         kernels = cp.RawModule(code=f"#define REAL {real}\n{text}")
         self._narrow, self._few, self._list, self._many = map(
@@ -31,15 +32,19 @@ class Factors:
         )
         self._bytes = 2 * BLOCK * 64
         self._many.max_dynamic_shared_size_bytes = self._bytes
-        blas = cp.cuda.cublas
-        self._gemm, self._trsm = (getattr(blas, letter + name) for name in ("gemm", "trsm"))
-        self._sides = [(cp.cuda.Stream(non_blocking=True, priority=p), blas.create()) for p in (0, -5)]
+        blas, place, number = cublas(), ctypes.c_void_p, ctypes.c_int
+        self._gemm, self._trsm = (getattr(blas, f"cublas{letter}{name}_v2") for name in ("gemm", "trsm"))
+        self._gemm.argtypes = (place, *[number] * 5, place, place, number, place, number, place, place, number)
+        self._trsm.argtypes = (place, *[number] * 6, place, place, number, place, number)
+        self._sides = [(cp.cuda.Stream(non_blocking=True, priority=p), place()) for p in (0, -5)]
         for stream, handle in self._sides:
-            blas.setStream(handle, stream.ptr)
+            blas.cublasCreate_v2(ctypes.byref(handle))
+            blas.cublasSetStream_v2(handle, place(stream.ptr))
         self._handle = self._sides[0][1]
         self._epoch, self._factors = 0, np.array([1, -1], dtype)
+        self._graphs: dict[tuple[int, int], Any] = {}
         blocks = -(-size // THREADS)
-        self._offered, self._marks = cp.zeros(2 * blocks * WIDTH, dtype), cp.zeros((2, 2 * blocks), np.int32)
+        self._offered = cp.zeros(8 * blocks * (WIDTH + 1), np.uint32)
         self._where, self._moved = cp.zeros((2, WIDTH), np.int32), cp.zeros(1 + 4 * BLOCK, np.int32)
         self._same = cp.arange(size, dtype=np.int32)
         self.rows, self._origin = self._same.copy(), self._same.copy()
@@ -85,7 +90,7 @@ class Factors:
         """The LU of A[i:, i:j], with its exchanges in all columns. The right half's first block runs beside the update of the others."""
         if j - i == BLOCK:
             if self._ahead != i:
-                self._block(i)
+                self._block(i, self._sides[0][0])
             self._exchange(i)
             return
         middle = (i + j) // 2
@@ -96,12 +101,9 @@ class Factors:
         if near.stop < j:
             far, done = slice(near.stop, j), None
             if self.looks_ahead:
-                (stream, handle), (main, own) = self._sides[1], self._sides[0]
+                main, stream = (side for side, _ in self._sides)
                 stream.wait_event(main.record())
-                with stream:
-                    self._handle = handle
-                    self._block(middle)
-                    self._handle = own
+                self._block(middle, stream)
                 done, self._ahead = stream.record(), middle
             self._solve(i, middle, far)
             self._subtract(below, far, inner)
@@ -109,10 +111,19 @@ class Factors:
                 main.wait_event(done)
         self._factor(middle, j)
 
-    def _block(self, first: int) -> None:
-        """The LU of BLOCK columns, with its exchanges in them, and in the numbers of the rows."""
-        self._origin[...] = self._same
-        self._panel(first, first + BLOCK, first)
+    def _block(self, first: int, stream: Any) -> None:
+        """The LU of BLOCK columns, with its exchanges in them, and in the numbers of the rows: one graph of many short launches."""
+        key, (side, handle), (_, own) = (self.a.data.ptr, first), self._sides[1], self._sides[0]
+        if key not in self._graphs:
+            with side:
+                side.begin_capture()
+                self._handle, self._epoch = handle, 0
+                self._origin[...] = self._same
+                self._offered.fill(0)
+                self._panel(first, first + BLOCK, first)
+                self._handle = own
+                self._graphs[key] = side.end_capture()
+        self._graphs[key].launch(stream)
 
     def _panel(self, i: int, j: int, first: int) -> None:
         import numpy as np
@@ -125,7 +136,7 @@ class Factors:
             self._panel(middle, j, first)
             return
         rows, lead, (source, target) = self.size - i, np.int64(self.size), self._where
-        marks = self._offered, *self._marks, np.int32(self._epoch), source, target
+        marks = self._offered, np.int32(self._epoch), source, target
         self._narrow((-(-rows // THREADS),), (THREADS,), (self.a, lead, np.int32(i), np.int32(rows), *marks))
         columns = np.int32(first), np.int32(first + BLOCK)
         self._few((BLOCK // 64 + 1,), (64,), (self.a, lead, np.int32(i), *columns, self._origin, source, target))
@@ -144,10 +155,23 @@ class Factors:
 
     def solution(self, b: Any) -> Any:
         """x of A x = b."""
+        import cupy as cp
+
         x = b[self.rows]
+        cp.cuda.Device().synchronize()
         for lower, unit in ((1, 1), (0, 0)):
             self._trsm(self._handle, 1, lower, 0, unit, 1, self.size, self._factor_at(1), self._at(0, 0), self.size, x.data.ptr, 1)
+        cp.cuda.Device().synchronize()
         return x
+
+
+def cublas() -> Any:
+    """The cuBLAS that CuPy has loaded, for calls that may be captured and take little time on the host."""
+    import cupy as cp
+
+    cp.ones((2, 2)) @ cp.ones((2, 2))
+    lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    return ctypes.CDLL(next(line.split()[-1] for line in lines if "/libcublas.so" in line))
 
 
 def lu(dtype: str, size: int) -> dict[str, object]:
@@ -157,9 +181,9 @@ def lu(dtype: str, size: int) -> dict[str, object]:
     def given() -> Any:
         return cp.random.RandomState(7).rand(size, size, dtype=dtype) - cp.asarray(0.5, dtype)
 
-    times, found = [], Factors(dtype, size)
+    times, found, a = [], Factors(dtype, size), given()
     for _ in range(3):
-        a = given()
+        a[...] = given()
         cp.cuda.Device().synchronize()
         began = time.perf_counter()
         found.run(a)
