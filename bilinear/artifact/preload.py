@@ -59,7 +59,7 @@ def _function(name: str, number: int | None, parameters: str, batched: bool = Fa
 
 SYRK = "void *handle, ENUM uplo, ENUM ta, int n, int k, const void *alpha, const void *a, int lda, const void *beta, void *c, int ldc"
 """The parameters of cublasSsyrk."""
-LETTERS = dict(zip(DTYPES, "SDCZ", strict=True))  # The letters of element types in BLAS, by cudaDataType.
+LETTERS = {0: "S", 1: "D", 4: "C", 5: "Z"}  # The letters of element types in BLAS, by the numbers of cudaDataType.
 
 
 def _parameters(index: str, typed: bool, batched: bool) -> str:
