@@ -36,6 +36,7 @@ class Factors:
         self._gemm, self._trsm = (getattr(blas, f"cublas{letter}{name}_v2") for name in ("gemm", "trsm"))
         self._gemm.argtypes = (place, *[number] * 5, place, place, number, place, number, place, place, number)
         self._trsm.argtypes = (place, *[number] * 6, place, place, number, place, number)
+        self._gemm.restype = self._trsm.restype = _succeeded
         self._sides = [(cp.cuda.Stream(non_blocking=True, priority=p), place()) for p in (0, -5)]
         for stream, handle in self._sides:
             blas.cublasCreate_v2(ctypes.byref(handle))
@@ -163,6 +164,11 @@ class Factors:
             self._trsm(self._handle, 1, lower, 0, unit, 1, self.size, self._factor_at(1), self._at(0, 0), self.size, x.data.ptr, 1)
         cp.cuda.Device().synchronize()
         return x
+
+
+def _succeeded(status: int) -> None:
+    if status:
+        raise RuntimeError(f"cuBLAS answers {status}")
 
 
 def cublas() -> Any:
