@@ -16,7 +16,7 @@ from bilinear.codegen.render import render
 from bilinear.errors import fail
 from bilinear.ir.digit_kernel import DigitProductKernel, LoadingKernel
 from bilinear.ir.element import COMPILED, COMPLEX, FLOAT32, Element
-from bilinear.ir.kernel import ThinKernel
+from bilinear.ir.kernel import GramHalvesKernel, ThinKernel
 from bilinear.ir.launch import AnyKernel, Kernel, Launch
 from bilinear.ir.placement import STAGE
 from bilinear.ir.residue_kernel import ResidueProductKernel
@@ -128,5 +128,5 @@ def build_kernels(kernels: Sequence[AnyKernel], target: CudaTarget, progress: Pr
 
 def own_target(kernel: AnyKernel, target: CudaTarget) -> CudaTarget:
     """For what a kernel is built: one that needs the features of one chip, for that chip alone."""
-    of_one_chip = DigitProductKernel | LoadingKernel | ResidueProductKernel | ThinKernel
+    of_one_chip = DigitProductKernel | LoadingKernel | ResidueProductKernel | ThinKernel | GramHalvesKernel
     return CudaTarget(f"{target.name}{kernel.features}") if isinstance(kernel, of_one_chip) else target

@@ -13,6 +13,8 @@ from codegen.emulated import EmulatedExecutor, address, c_type, c_types
 from each_case import each
 
 from bilinear.backends.executor import execute
+from bilinear.codegen.build import own_target
+from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.render import render
 from bilinear.emulator import ORDERS, CompileError, LaunchError, Order, compile_on_cpu, guarded, skip_reason, without_barrier
@@ -371,6 +373,7 @@ def grams(source: str, kernel: GramHalvesKernel, shapes: Sequence[tuple[int, int
 @each("element", HALVES.values())
 def test_a_triangle_of_16_bits_is_multiplied_and_mirrored(element: Element) -> None:
     kernel = GramHalvesKernel(element)
+    assert own_target(kernel, CudaTarget("sm_90")) == CudaTarget("sm_90a")
     assert grams(render(kernel), kernel, [(8, 8, 1), (136, 72, 1), (392, 136, 2), (2312, 8, 3)])
 
 
