@@ -216,3 +216,22 @@ def test_blocks_of_a_triangle_of_16_bits(dtype: Array, transposed: bool, shape: 
     assert wanted.abs().max() < 2**11 and torch.equal(bilinear.gram(given, transposed=transposed), wanted.to(dtype))
     out = torch.ones_like(wanted, dtype=torch.float32)
     assert torch.equal(bilinear.gram(given, out, transposed=transposed, alpha=2, beta=-1).double(), 2 * wanted - 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_triangle_of_tensors_by_rows_in_one_kernel(dtype: torch.dtype) -> None:
+    """Tiles that are not whole, a batch, lines that are apart, beta, an out on its own operand; and in a graph, on other numbers."""
+    x = (integers(3, 392, 144).to(dtype).cuda() % 2)[:, :, :136]
+    square = (x.double() @ x.double().mT).to(dtype)
+    assert torch.equal(bilinear.gram(x), square) and torch.equal(bilinear.gram(x[0]), square[0])
+    out = square.clone()
+    assert bilinear.gram(x, out, alpha=2, beta=-1) is out and torch.equal(out, square)
+    own = square[0].clone().fmod(2)
+    wanted = own.double() @ own.double().mT
+    assert torch.equal(bilinear.gram(own, own), wanted.to(dtype))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = bilinear.gram(x[1])
+    x[1] = x[2]
+    graph.replay()
+    assert torch.equal(result, square[2])
