@@ -19,10 +19,9 @@ from shell import Shell
 import bilinear
 from bilinear.codegen.cuda import nvrtc
 from bilinear.errors import BilinearError
-from bilinear.frontend import load, parse_source
+from bilinear.frontend import load
 from bilinear.ir.schedule import ProductStage
 from bilinear.lowering.prepare import prepare
-from bilinear.source import Source
 
 ROOT = Path(__file__).parents[1]
 needs_nvrtc = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
@@ -289,15 +288,6 @@ def test_list_names_every_shipped_algorithm(shell: Shell) -> None:
     assert "hopcroft_kerr" in shell("list")[1]
 
 
-@pytest.mark.parametrize("name", ["strassen", "winograd", "msmes"])
-def test_show_prints_what_can_be_read_again(shell: Shell, name: str) -> None:
-    status, text, _ = shell("show", name)
-    assert status == 0
-    module = parse_source(Source("shown.bl", text))
-    assert len(module.schemes) == 1
-    assert len(module.schedules) == (name == "msmes")
-
-
 def test_run_checks_on_the_cpu(shell: Shell) -> None:
     (check,) = shell.json("run", "msmes", "--shape", "33,21,27", "--levels", "2", "--device", "cpu", "--dtype", "float32")
     assert check["exact"]
@@ -371,10 +361,6 @@ def test_doctor_says_what_works_and_how_to_get_the_rest(shell: Shell) -> None:
     for finding in findings.values():
         assert finding["usable"] or finding["remedy"]
     assert "run on a GPU" in shell("doctor")[1]
-
-
-def test_the_version_is_printed(shell: Shell) -> None:
-    assert shell("--version")[:2] == (0, "bilinear 0.1.0\n")
 
 
 def test_verify_writes_a_page_and_a_certificate(shell: Shell, tmp_path: Path) -> None:
