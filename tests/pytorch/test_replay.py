@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 import sysconfig
 from array import array
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,11 +44,11 @@ class Launches(list[tuple[int, ...]]):
 
 
 @pytest.fixture(params=["PyTorch's functions", "Python's"])
-def launches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launches]:
+def launches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Launches]:
     """With products of 8 x 8 float32 kept, into `out` and as new tensors. What is asked of tensors is asked by functions of these."""
     found = Launches()
     text = (templates_folder() / "replay.c").read_text()
-    module = replay.module_at(shared_library("replay", text, f"-I{sysconfig.get_path('include')}"))
+    module = replay.module_at(Path(shutil.copy(shared_library("replay", text, f"-I{sysconfig.get_path('include')}"), tmp_path)))
     module.use_driver(found.addresses)
     monkeypatch.setattr(replays, "module", module)
     monkeypatch.setattr(replays, "again", module.replay)
