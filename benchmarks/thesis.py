@@ -32,8 +32,7 @@ LAUNCHES = (slice(0, 1), slice(1, 3), slice(3, 4), slice(4, 6), slice(6, 7))
 THESIS = (0.5, 56.3, 0.5 + 0.26, 41.7, 0.26 + 0.5)
 """Table 3.2, averages over N of stages 1; 2; 3 and 4; 5; 6 and 7, in percent, on a V100."""
 SIZES = (2048, 16384)
-SHOWN = (1024, 2048, 4096, 8192, 12288)
-"""The sizes of the rows on the page; the results have more."""
+SHOWN = (1024, 2048, 4096, 8192, 12288)  # The sizes of the rows on the page; the results have more.
 LEVELS = (1, 2, 3)
 Times = dict[tuple[str, int, int], dict[str, Any]]
 """The fastest row by element type, size and levels; the library is at no level."""

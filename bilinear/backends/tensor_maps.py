@@ -13,8 +13,7 @@ from bilinear.ir.kernel import GramHalvesKernel
 
 MOST_ROWS = 12288
 """Above it, blocks by the library are as fast: panels of more rows do not stay in the L2 cache."""
-_KINDS = {"float16": 6, "bfloat16": 9}
-"""`CUtensorMapDataType`."""
+_KINDS = {"float16": 6, "bfloat16": 9}  # `CUtensorMapDataType`.
 _SWIZZLE_128B, _L2_PROMOTION_128B = 3, 2
 
 

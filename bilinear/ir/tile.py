@@ -319,7 +319,6 @@ class ByteTile(ModularTile):
 
 LARGEST_IN_BYTES = 2.0**13  # Then |l| <= 64, |h| <= 64, |h + l| < 128, and 127^2 LONGEST_SUM is below 2^31.
 BYTE_TILES = {tile.name: tile for tile in (ByteTile(of=FLOAT16), ByteTile(of=BFLOAT16))}  # By name.
-
 RESIDUES = "residues"  # The name of the residues with the fewest moduli that keep the accuracy.
 
 
