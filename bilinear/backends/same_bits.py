@@ -95,7 +95,7 @@ def same_bits_product(a: Array, b: Array, limit: float, dtype: Dtype) -> Array:
 def _same_bits(a: Array, b: Array, limit: float, dtype: Dtype) -> Array:
     (m, inner), n = a.shape, b.shape[1]
     out, cut = np.zeros((m, n), dtype), slicing(limit, inner)
-    rows, columns = np.abs(a).max(1, initial=0), np.abs(b).max(0, initial=0)
+    rows, columns = (np.maximum(x.max(axis, initial=0), -x.min(axis, initial=0)) for x, axis in ((a, 1), (b, 0)))  # or NaN
     left, right = exponents_of(rows, limit), exponents_of(columns, limit)
     width = max(1, min(n, COLUMNS // max(inner, 1)))
     for first in range(0, n if inner else 0, width):
@@ -119,17 +119,22 @@ def _forms(x: Array, exponents: Array, cut: Slicing) -> Array:
     found, step = np.empty((len(POINTS[cut.count]), *x.shape)), max(1, CELLS // x.shape[1])
     first, finite = exponents // 2, exponents != SPECIAL
     by, again = np.ldexp(1.0, np.where(finite, first, 0)), np.ldexp(1.0, np.where(finite, exponents - first, 0))
+    spare = np.empty((cut.count + 1, step, x.shape[1]))
     for row in range(0, len(x), step):
         down = slice(row, row + step)
         lines = down if exponents.shape[1] == 1 else slice(None)
-        rest, slices = np.where(finite[lines], x[down], 0), list[Array]()
-        rest = np.rint(rest * by[lines] * again[lines])  # what underflows on the way is far below 1/2
+        *slices, part = spare[:, : len(x[down])]
+        rest = slices[0]
+        np.multiply(x[down] if finite[lines].all() else np.where(finite[lines], x[down], 0), by[lines], out=rest)
+        np.rint(np.multiply(rest, again[lines], out=rest), out=rest)  # what underflows on the way is far below 1/2
         for i in range(cut.count - 1, 0, -1):
-            slices.insert(0, np.rint(rest * 2.0 ** (-cut.bits * i)))
-            rest = rest - slices[0] * 2.0 ** (cut.bits * i)
-        slices.insert(0, rest)
+            np.rint(np.multiply(rest, 2.0 ** (-cut.bits * i), out=slices[i]), out=slices[i])
+            rest -= np.multiply(slices[i], 2.0 ** (cut.bits * i), out=part)
         for value, point in zip(found, POINTS[cut.count], strict=True):
-            value[down] = sum(s if c == 1 else c * s for c, s in zip(point, slices, strict=True) if c)
+            value[down] = 0.0
+            for factor, own in zip(point, slices, strict=True):
+                if factor:
+                    value[down] += own if factor == 1 else np.multiply(own, factor, out=part)
     return found
 
 

@@ -245,10 +245,11 @@ def _two_sum(x: Array, y: Array) -> tuple[Array, Array]:
 def _to_odd(x: Array, y: Array) -> Array:
     """The sum, rounded to odd if it is inexact: then rounding once more to fewer bits is right (S. Boldo, G. Melquiond, ARITH 17, 2005)."""
     total, lost = _two_sum(x, y)
-    inexact = lost.nonzero()
-    if inexact[0].size:
-        bits, up = total.view(np.int64), (lost[inexact] > 0) == (total[inexact] > 0)
-        bits[inexact] += np.where(bits[inexact] & 1, 0, np.where(up, 1, -1))
+    bits = total.view(np.int64)
+    towards = (bits ^ lost.view(np.int64)) >> 63 | 1  # what is lost: away from zero if both have one sign
+    towards *= lost != 0
+    towards *= ~bits & 1
+    bits += towards
     return total
 
 

@@ -60,7 +60,8 @@ def by_same_bits(asked: Options, kind: Kind, a: Array, b: Array, out: Array, ele
     alpha, beta = factor("alpha", asked.alpha, wide), factor("beta", asked.beta, wide)
     if kind.on_gpu:
         require_out(kind, out)
-    if out is None:
+    is_new = out is None
+    if is_new:
         out = kind.module.empty(shape, dtype)
     left, right, target = as_matrices(*formed(asked.conjugated, a, b), out)
     if kind.on_gpu:
@@ -74,7 +75,11 @@ def by_same_bits(asked: Options, kind: Kind, a: Array, b: Array, out: Array, ele
         return out, None
     with np.errstate(all="ignore"), subnormals_kept():
         value = _stack(left, right, target.shape, (wide, name), asked.accuracy) if alpha != 0 else np.zeros(target.shape, wide)
-        target[...] = with_factors(value, target.astype(wide) if beta != 0 else value, alpha, beta).astype(target.dtype)
+        if alpha != 1 or beta != 0:
+            value = with_factors(value, target.astype(wide) if beta != 0 else value, alpha, beta)
+        if is_new:
+            return value.astype(dtype, copy=False).reshape(shape), None
+        np.copyto(target, value, "unsafe")
     return out, None
 
 
@@ -175,7 +180,7 @@ def _product(a: Array, b: Array, types: tuple[Dtype, str], accuracy: float | str
         return np.zeros((len(a), b.shape[1]), dtype)
     _, limit = same_bits_products(name, inner, accuracy)
     if dtype.kind != "c":
-        return same_bits_product(a.astype(float), b.astype(float), limit, real)
+        return same_bits_product(a.astype(float, copy=False), b.astype(float, copy=False), limit, real)
     rows, columns = np.concatenate([a.real, a.imag], 1).astype(float), [b.real.astype(float), b.imag.astype(float)]
     found = np.empty((len(a), b.shape[1]), dtype)
     found.real = same_bits_product(rows, np.concatenate([columns[0], -columns[1]]), limit, real)
