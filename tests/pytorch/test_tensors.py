@@ -16,8 +16,10 @@ from soak.case import PASSED, REFUSED, Case
 from soak.kinds import torch as cases
 
 import bilinear
+from bilinear.backends.same_bits import same_bits_product
 from bilinear.errors import BilinearError
 from bilinear.ir.matrix import Array
+from bilinear.ir.tile import LARGEST_IN_BYTES
 from bilinear.runtime import arrays
 
 A, B = integers(8, 6), integers(6, 8)
@@ -292,16 +294,20 @@ def test_hostile_cases_end_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_bits_of_16_are_those_of_float32_rounded(dtype: torch.dtype) -> None:
+def test_bits_of_16_are_those_of_integers_rounded(dtype: torch.dtype) -> None:
     a, b = torch.randn(5, 40, generator=torch.manual_seed(1)).to(dtype), torch.randn(40, 3).to(dtype)
     a[2, 3] = float("nan")
-    wanted = bilinear.matmul(a.float(), b.float(), reproducible="bitwise")
+    wanted = torch.from_numpy(same_bits_product(a.double().numpy(), b.double().numpy(), LARGEST_IN_BYTES, np.dtype("f4")))
     found, numbers = bilinear.matmul(a, b, reproducible="bitwise"), [0, 1, 3, 4]
     assert torch.equal(found[numbers].view(torch.int16), wanted.to(dtype)[numbers].view(torch.int16))
     assert set(found[2].view(torch.int16).tolist()) == {{torch.float16: 0x7E00, torch.bfloat16: 0x7FC0}[dtype]}  # not as PyTorch casts
-    out, old = torch.full((5, 3), 0.7, dtype=dtype), torch.full((5, 3), 0.7, dtype=dtype).float()
+    out = torch.full((5, 3), 0.7, dtype=dtype)
+    wanted = wanted * torch.tensor(0.3) + 2 * out.float()
     assert bilinear.matmul(a, b, out, alpha=0.3, beta=2, reproducible="bitwise") is out
-    bilinear.matmul(a.float(), b.float(), old, alpha=0.3, beta=2, reproducible="bitwise")
-    assert torch.equal(out[numbers].view(torch.int16), old.to(dtype)[numbers].view(torch.int16))
+    assert torch.equal(out[numbers].view(torch.int16), wanted.to(dtype)[numbers].view(torch.int16))
+    wide = torch.empty(5, 3)
+    assert torch.equal(
+        bilinear.matmul(a, b, wide, reproducible="bitwise")[numbers], bilinear.matmul(a.float(), b.float(), reproducible="bitwise")[numbers]
+    )
     with pytest.raises(BilinearError, match=r"E821.*16 bits"):
         bilinear.matmul(a, b, stream=object(), reproducible="bitwise")  # type: ignore[call-overload]
