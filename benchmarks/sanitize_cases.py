@@ -145,7 +145,7 @@ def checked(dtype: str) -> bool:
 
 
 def same_bits(dtype: str) -> bool:
-    """Residues that are put together with one rounding, and a row whose Inf a kernel of its own multiplies."""
+    """Residues, or bytes, that are put together with one rounding, and a row whose Inf a kernel of its own multiplies."""
     import cupy
 
     a, b, _ = operands(UNEVEN, dtype)
@@ -230,7 +230,7 @@ def cases() -> Iterator[Case]:
         yield Case(f"{products} below winograd", partial(planned, UNEVEN, "float32", levels=("winograd",), products=products))
         yield Case(f"{products} by warps", partial(planned, SHAPE, "float32", levels=(), products=products), WARPS)
         yield Case(f"complex64 by {products}", partial(planned, SHAPE, "complex64", levels=(), products=products))
-    for dtype in ("float32", "float64"):
+    for dtype in ("float16", "float32", "float64"):
         yield Case(f"the same bits {dtype}", partial(same_bits, dtype))
     yield Case("residues13", partial(planned, UNEVEN, "float64", levels=(), products="residues13"))
     yield Case("prepared pairs", partial(prepared, "pairs"))
