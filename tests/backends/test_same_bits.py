@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from math import inf, isfinite, isnan, nan, prod
 
@@ -15,8 +16,9 @@ from bilinear.ir.digits import largest_moduli, residues_of
 from bilinear.ir.element import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, KNOWN, Element
 from bilinear.ir.matrix import Array
 from bilinear.ir.number import nearest
-from bilinear.ir.reference import exponents_of, loaded, with_one_nan
-from bilinear.ir.tile import LARGEST_IN_BYTES
+from bilinear.ir.reference import KernelValues, exponents_of, loaded, residues_in, with_one_nan
+from bilinear.ir.tile import BYTE_TILES, LARGEST_IN_BYTES, LONGEST_SUM
+from bilinear.methods.digits.lower import OperandOrder, lower_bytes
 
 KINDS = ("normal", "decades", "subnormal", "large", "ties", "special", "zeros")
 
@@ -110,6 +112,19 @@ def test_no_sum_of_the_product_is_beyond_float64(count: int, k: int) -> None:
         assert same(same_bits_product(a, b, limit, np.dtype("f8")), by_integers(a, b, limit, "float64"))
     cut = slicing(limit, k)
     assert cut.depth * (1 if cut.count == 1 else 4.0 ** (cut.bits - 1)) <= 2**53
+
+
+def test_bytes_hold_every_integer_and_int32_every_sum() -> None:
+    x = np.arange(-LARGEST_IN_BYTES, LARGEST_IN_BYTES + 1, dtype="f4")
+    order, slices = OperandOrder(True, True), -(-len(x) // 128)
+    kernel = replace(lower_bytes(BYTE_TILES["bytes of float16"], order, order, True)[1][0], element=FLOAT32)
+    found, exponents = np.zeros((3, 1, slices, 128, 128), "i1"), np.zeros(1, "i4")
+    places = {"X": x.ctypes.data, "D": found.ctypes.data, "exponents": exponents.ctypes.data}
+    shape = {"X_line": len(x), "X_term": 1, "lines": 1, "terms": len(x), "block_lines": 1, "block_terms": len(x), "panels": 1}
+    kernel.reference(KernelValues(places | shape | {"slices": slices}, (1, 1)))
+    high, low, both = (residues_in(plane)[0, : len(x)] for plane in found)
+    assert (128 * high + low == x).all() and (high + low == both).all()
+    assert abs(both).max() ** 2 * LONGEST_SUM < 2**31 and LARGEST_IN_BYTES**2 * LONGEST_SUM < 2**53
 
 
 @pytest.mark.parametrize(("of", "count"), [(FLOAT32, 7), (FLOAT64, 14)])
