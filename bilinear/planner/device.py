@@ -35,9 +35,9 @@ class Policy:
     Products of digits that are computed in parts to save workspace have parts of at least `least_digit_block` rows and columns, half as
     many columns in memory that C lends.
 
-    `auto` leaves products to the library if an extent is below `least_complex` for complex numbers, `least_integers` for integers, and
-    `least_halves` for numbers of 16 bits. The kernel for thin products runs if C has at least `least_thin` rows and columns: a library
-    multiplies by a vector at the speed of memory.
+    `auto` leaves products to the library if an extent is below `least_complex` for complex numbers (unless products of digits take less
+    than half of its time), `least_integers` for integers, and `least_halves` for numbers of 16 bits. The kernel for thin products runs if
+    C has at least `least_thin` rows and columns: a library multiplies by a vector at the speed of memory.
 
     More than `many_products` products take seconds to prove and to compile: they are weighed where a multiply takes `long_ms`
     milliseconds. Operands and workspace may fill the part `memory_share` of the device's memory where no budget is given.

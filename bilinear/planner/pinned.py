@@ -18,7 +18,7 @@ from bilinear.ir.placement import COLOURS, MOST_LEVELS
 from bilinear.planner.choose import Weighing, hashes_of, make_plan, too_inaccurate, why_inaccurate, with_errors
 from bilinear.planner.device import Device
 from bilinear.planner.model import fastest_tile
-from bilinear.planner.plan import LIBRARY, Candidate, Methods, Plan
+from bilinear.planner.plan import Candidate, Methods, Plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
 from bilinear.planner.scheduled import Scheduled
@@ -27,6 +27,8 @@ from bilinear.resources import implementation_sha256
 
 MOST_WEIGHED = 3  # The most ways of the real product that are weighed, the fastest first.
 PRODUCTS = 4  # The real products in the library's arithmetic.
+SHORT_SHARE = 1 / 2  # Of the library's time, which products of digits must undercut where an extent is below `least_complex`.
+LEAST_SHARE = 1 / 3  # Of the library's time: three real products take more, each at least half of the library's for a real product.
 PLAIN = Candidate(Scheduled(("classical",)))
 """Three products of the plain kernel, which the real product does not weigh where the library is faster."""
 
@@ -50,15 +52,20 @@ class _ComplexWeighing:
         return replace(self.problem, dtype=self.part.name, inputs="preserve", workspace=None, accuracy=None)
 
     def candidates(self) -> Iterator[Candidate]:
-        real = self.real_problem
-        plan = make_plan(self.methods, real, replace(self.device, digits=()))  # products of digits would end the search early
-        library = next(c for c in plan.candidates if c.strategy == LIBRARY)
+        real, undigited = self.real_problem, replace(self.device, digits=())  # products of digits would end the search early
+        library = Weighing(real, undigited, False, self.methods).library()
         yield self.judged(replace(library, ms=PRODUCTS * (library.ms or 0.0), why=""), self.explain)
+        own = [found for method in self.methods for found in method.candidates(self.problem, self.device, self.budget, inf)]
+        own = [self.judged(found, self.explain or self.problem.accuracy is not None) for found in own]
         if min(real.m, real.k, real.n) < self.device.policy.least_complex:
+            # One call fills the chip as a real one of twice the terms and columns does.
+            whole = Weighing(replace(real, k=2 * real.k, n=2 * real.n), undigited, False, self.methods).library()
+            yield from (found for found in own if (found.ms or inf) < SHORT_SHARE * (whole.ms or 0.0))
             return
-        for method in self.methods:
-            for found in method.candidates(self.problem, self.device, self.budget, inf):
-                yield self.judged(found, self.explain or self.problem.accuracy is not None)
+        yield from own
+        if not self.explain and any((found.ms or inf) < LEAST_SHARE * PRODUCTS * (library.ms or 0.0) and not found.why for found in own):
+            return
+        plan = make_plan(self.methods, real, undigited)
         ways = [c for c in plan.candidates if len(c.choice.lowered_parts) == 1 and c.ms is not None and c.promise == "preserve"]
         ways = sorted(ways, key=lambda c: c.ms or 0.0)[:MOST_WEIGHED]
         yield self.weighed(next((way for way in ways if way.levels == PLAIN.levels), PLAIN))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import bilinear
 from bilinear.analysis.accuracy import run_error_bound
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
+from bilinear.ir.element import COMPLEX
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import Level, prepare_complex
 from bilinear.methods.planning import complex_plan, make_plan, plan_from_json
@@ -45,6 +47,28 @@ def test_the_library_is_taken_to_do_four_products_and_ways_do_three() -> None:
     assert 2.5 < (chosen.ms or 0) / min(c.ms or 1e9 for c in real.candidates if c.levels == chosen.levels) < 3.5
     small = complex_plan(Problem(256, 256, 256, "complex64"), H200)
     assert small.is_library and len(small.candidates) == 1
+
+
+def test_schedules_are_weighed_only_where_products_of_digits_may_lose() -> None:
+    weighed = set()
+    for shape in ((4096, 4096, 4096), (1024, 4096, 2048)):
+        for dtype, accuracy in product(COMPLEX, (None, "classical")):
+            plans = [complex_plan(Problem(*shape, dtype, accuracy=accuracy), DESCRIBED, explain) for explain in (False, True)]
+            assert len({(plan.chosen.name, plan.chosen.ms) for plan in plans}) == 1
+            weighed.add(tuple(any(isinstance(c.choice, Scheduled) for c in plan.candidates) for plan in plans))
+    assert weighed == {(False, True), (True, True)}
+
+
+def test_short_products_are_the_librarys_unless_digits_halve_its_time() -> None:
+    for shape, dtype, name in (
+        ((700, 7000, 5000), "complex64", "gaussian7"),
+        ((700, 7000, 5000), "complex128", "library"),
+        ((512, 512, 512), "complex64", "library"),
+        ((1024, 4096, 2048), "complex128", "gaussian15"),
+    ):
+        plan = complex_plan(Problem(*shape, dtype), DESCRIBED)
+        assert plan.chosen.name == name, shape
+        assert min(shape) >= 1024 or name == "library" or 2 * (plan.chosen.ms or 0) < (library_of(plan).ms or 0)
 
 
 @pytest.mark.slow
