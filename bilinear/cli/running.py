@@ -235,7 +235,7 @@ def run_with(
     given = {"ACCURACY": accuracy, "WORKSPACE": workspace, "REPRODUCIBLE": reproducible}
     if measure and log is None:
         raise fail("E557", "--measure has no meaning without --log", "name the file that gets the times")
-    given |= {"LOG": "" if log is None else str(log.absolute()), "MEASURE": "1" if measure else ""}
+    given |= {"LOG": "" if log is None else str(log.absolute()), "TIME_CUBLAS": "1" if measure else ""}
     variables = os.environ | {f"BILINEAR_{name}": value for name, value in given.items() if value}
     asked_for(variables)
     require_files(log)

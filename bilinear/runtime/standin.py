@@ -172,7 +172,7 @@ class StandIn:
     def __init__(self, variables: Mapping[str, str]) -> None:
         self._log, self._skipped = variables.get("BILINEAR_LOG", ""), variables.get("BILINEAR_SKIP", "").split()
         self._known: dict[tuple[int, ...], Decided] = {}
-        self._measures = bool(self._log and variables.get("BILINEAR_MEASURE"))
+        self._measures = bool(self._log and variables.get("BILINEAR_TIME_CUBLAS"))
         self._cublas: dict[tuple[int, ...], list[Array]] = {}  # the moments before and after cuBLAS multiplied
         self._lines: deque[tuple[dict[str, object], list[Array], list[Array]]] = deque()  # with the moments of the call, and of cuBLAS's
         self._first, self._writing = Lock(), Lock()

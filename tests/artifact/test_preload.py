@@ -187,6 +187,8 @@ def test_one_triangle_is_planned_block_by_block(n: int, asked: dict[str, str], w
     monkeypatch.setattr(standin, "kind_of", lambda *_: SimpleNamespace(on_gpu=True))
     monkeypatch.setattr(devices_here, "current_device", lambda: load_device("h100"))
     monkeypatch.setattr(devices_here, "gpu_here", lambda: None)
+    for name in ("BILINEAR_TIME_CUBLAS", "BILINEAR_LOG"):  # as `run-with --log --measure` sets them: no option of bilinear's own
+        monkeypatch.setenv(name, "1")
     extents = dict(zip(standin.KEY, (1, 0, 1, n, n, n, n, n, n, 0, 0, 0, 1, 0, 0, 1, 1), strict=True))
     given = standin.OfferedProduct(**extents, a=1 << 40, b=1 << 40, c=1 << 42, alpha=(1, 0), beta=(0, 0))
     one = standin.StandIn(asked)
