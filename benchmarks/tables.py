@@ -47,8 +47,8 @@ def best(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def short(found: dict[str, Any], other: dict[str, Any]) -> str:
-    """The README's table: the ratios on both cards, one above the other, with unlimited workspace and with none."""
+def short(found: dict[str, Any], other: dict[str, Any], energy: dict[str, Any]) -> str:
+    """The README's table: the ratios on both cards, one above the other, with unlimited workspace and with none; then joules."""
     sizes = (4096, 8192, 16384, 32768)
     one, two = (result["machine"]["gpu"].removeprefix("NVIDIA ").split()[0] for result in (found, other))
     own = {(row["dtype"], row["budget"], row["n"]): row for row in found["rows"] if row["inputs"] == "preserve"}
@@ -64,7 +64,10 @@ def short(found: dict[str, Any], other: dict[str, Any]) -> str:
     asked = other["command"][other["command"].index("--rounds") + 1]
     return "\n".join(lines) + (
         f"\n\nMeasured times of predicted plans. {one}: medians (and intervals) of {rounds[0]} to {rounds[-1]} rounds,"
-        f" {commits_of(found)}; {two}: {asked} rounds, {commits_of(other)}."
+        f" {commits_of(found)}; {two}: {asked} rounds, {commits_of(other)}.\n"
+        f"Energy at N=16384 on an {two}: "
+        + ", ".join(f"{row['joules']:.0f} J for the library's {row['library_joules']:.0f} in {row['dtype']}" for row in energy["rows"])
+        + f" ({commits_of(energy)})."
     )
 
 
@@ -223,10 +226,10 @@ def main() -> None:
     found, budgets, many, fresh, narrow, *timed = (json.loads((RESULTS / f"{name}-h200.json").read_text()) for name in names)
     grids = shapes(many), shapes(fresh, "other "), searched(timed, [many, fresh])
     readme, home, page = (ROOT / name for name in ("README.md", "docs/index.md", "docs/results.md"))
-    other = json.loads((RESULTS / "cards-h100.json").read_text())
+    other, energy = (json.loads((RESULTS / f"{name}-h100.json").read_text()) for name in ("cards", "energy"))
     tables = "\n\n".join((best(found), card(other), *grids, thin(narrow), pareto(budgets)))
     texts = {
-        readme: filled(readme.read_text(), headline=headline([found]), speed=short(found, other)),
+        readme: filled(readme.read_text(), headline=headline([found]), speed=short(found, other, energy)),
         home: filled(home.read_text(), headline=headline([found])),
         page: filled(page.read_text(), speed=tables),
     }
