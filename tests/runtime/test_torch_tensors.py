@@ -99,6 +99,7 @@ class Torch(ModuleType):
         self.Tensor = Tensor
         self.cuda = SimpleNamespace(
             current_stream=lambda device: SimpleNamespace(cuda_stream=STREAM),
+            current_device=lambda: -1,  # no device has the kernel for 16 bits, which asks the driver
             caching_allocator_alloc=self.allocate,
             OutOfMemoryError=RuntimeError,
         )
