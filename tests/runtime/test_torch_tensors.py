@@ -72,6 +72,10 @@ class Tensor:
     def is_neg(self) -> bool:
         return self.negates
 
+    @property
+    def mT(self) -> Tensor:  # noqa: N802  # PyTorch's name
+        return replace(self, array=self.array.swapaxes(-1, -2))
+
     def detach(self) -> Tensor:
         return replace(self, requires_grad=False)
 
