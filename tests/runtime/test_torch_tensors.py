@@ -73,7 +73,7 @@ class Tensor:
         return self.negates
 
     @property
-    def mT(self) -> Tensor:  # noqa: N802  # PyTorch's name
+    def mT(self) -> Tensor:
         return replace(self, array=self.array.swapaxes(-1, -2))
 
     def detach(self) -> Tensor:
