@@ -496,7 +496,7 @@ class GramHalvesKernel:
     template: str = field(default="gram_halves.cu.j2", init=False)
     stages: int = field(default=5, init=False)
     features = "a"
-    band: int = field(default=16, init=False)  # Rows of tiles whose columns are taken together.
+    band: int = field(default=32, init=False)  # Rows of tiles whose columns are taken together.
     shared_bytes: int = field(default=5 * 32768 + 8 * 6144 + 1024, init=False)
 
     @property
