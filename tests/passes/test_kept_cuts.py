@@ -44,7 +44,7 @@ def all_ways() -> Iterator[tuple[tuple[str, ...], str]]:
     """Every shipped algorithm at all levels of at most 2,500 products, and four levels that mix schedules in place for 2x2 blocks."""
     for name in shipped():
         loaded = bilinear.load(name)
-        for inputs in {"preserve", natural_inputs(loaded.schedule)}:
+        for inputs in sorted({"preserve", natural_inputs(loaded.schedule)}):  # in one order, of which tests take an eighth
             levels = 1
             while 1 < loaded.scheme.rank**levels <= MOST_PRODUCTS and is_runnable(loaded.scheme, loaded.schedule, inputs):
                 yield (name,) * levels, inputs
@@ -61,7 +61,7 @@ def test_the_table_holds_what_searches_find(monkeypatch: pytest.MonkeyPatch, upd
     if update_golden:
         fuse_linear_stages.TABLE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
         return
-    assert len(lines) > 3 and set(lines) <= {line.rstrip(",") for line in fuse_linear_stages.TABLE.read_text(encoding="utf-8").splitlines()}
+    assert len(lines) > 1 and set(lines) <= {line.rstrip(",") for line in fuse_linear_stages.TABLE.read_text(encoding="utf-8").splitlines()}
 
 
 @pytest.mark.slow
