@@ -43,7 +43,7 @@ typedef struct {
 
 static Entry *table[SLOTS];
 static PyTypeObject *array_type, *tensor_type, *parameter_type;
-static PyObject *watched, *is_recording, *record, *level, *tangents, *text_level, *text_shape, *text_strides, *text_dtype, *text_data, *text_ptr, *text_grad, *text_neg;
+static PyObject *watched, *is_recording, *record, *written, *level, *tangents, *text_level, *text_shape, *text_strides, *text_dtype, *text_data, *text_ptr, *text_grad, *text_neg;
 static int (*context_of)(void **), (*is_capturing)(void *, int *);
 static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 static intptr_t (*array_stream)(void);
@@ -215,6 +215,11 @@ static PyObject *run_kept(Entry *entry, PyObject *const *given, Call *call, int 
   }
   int done = run(entry, given[2], call);
   Py_XDECREF(call->space);
+  if (done && is_tensor(given[2])) { /* gradients that need what it held are refused; of inference there are none */
+    PyObject *told = PyObject_CallFunctionObjArgs(written, given[2], NULL);
+    if (!told) PyErr_Clear();
+    Py_XDECREF(told);
+  }
   if (done) return call->result;
   Py_XDECREF(call->result);
   return NULL;
@@ -318,15 +323,16 @@ static PyObject *use_arrays(PyObject *module, PyObject *told) {
 }
 
 /* (type, type of parameters, what views a tensor, what gives a stream, whether operators are watched, whether gradients are recorded, and
-   what records them; then nothing, or the functions of PyTorch's libraries, the place in a tensor, the key of the older vmap, the level of
-   functorch, and the module with that of tangents) */
+   what records them, and what is told of tensors that were written; then nothing, or the functions of PyTorch's libraries, the place in a
+   tensor, the key of the older vmap, the level of functorch, and the module with that of tangents) */
 static PyObject *use_tensors(PyObject *module, PyObject *told) {
   tensor_view = number(told, 2), tensor_stream = number(told, 3), modes = NULL;
-  watched = Py_NewRef(PyTuple_GetItem(told, 4)), is_recording = Py_NewRef(PyTuple_GetItem(told, 5)), record = Py_NewRef(PyTuple_GetItem(told, 6));
-  if (PyTuple_Size(told) > 7) {
-    records = number(told, 7), includes = number(told, 8), asks_gradient = number(told, 9), is_negated = number(told, 10);
-    in_tensor = (size_t)number(told, 12), older_vmap = (uint16_t)(size_t)number(told, 13);
-    level = Py_NewRef(PyTuple_GetItem(told, 14)), tangents = Py_NewRef(PyTuple_GetItem(told, 15)), modes = number(told, 11);
+  PyObject **functions[] = {&watched, &is_recording, &record, &written};
+  for (int i = 0; i < 4; i++) *functions[i] = Py_NewRef(PyTuple_GetItem(told, 4 + i));
+  if (PyTuple_Size(told) > 8) {
+    records = number(told, 8), includes = number(told, 9), asks_gradient = number(told, 10), is_negated = number(told, 11);
+    in_tensor = (size_t)number(told, 13), older_vmap = (uint16_t)(size_t)number(told, 14);
+    level = Py_NewRef(PyTuple_GetItem(told, 15)), tangents = Py_NewRef(PyTuple_GetItem(told, 16)), modes = number(told, 12);
   }
   parameter_type = (PyTypeObject *)Py_NewRef(PyTuple_GetItem(told, 1)), tensor_type = (PyTypeObject *)Py_NewRef(PyTuple_GetItem(told, 0));
   return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);

@@ -279,6 +279,7 @@ def as_arrays(
     with surroundings(torch, stream, *read, *written):
         if bits:
             yield [*(adopt_bits(torch, x) for x in (*read, *written[:-1])), adopt_tensor(torch, written[-1], False)]
+            tell_written(torch, *written)
             return
         views = [stream is None and isinstance(x, torch.Tensor) and (x.is_conj() or x.is_neg()) for x in written]
         copies = [x.resolve_conj().resolve_neg() if is_view else x for x, is_view in zip(written, views, strict=True)]
@@ -286,6 +287,14 @@ def as_arrays(
         for x, copy in zip(written, copies, strict=True):
             if copy is not x:
                 x.copy_(copy)
+        tell_written(torch, *written)
+
+
+def tell_written(torch: ModuleType, *arrays: Array) -> None:
+    """Let PyTorch refuse gradients that need what these tensors held before, as after writes of its own."""
+    for x in arrays:
+        if isinstance(x, torch.Tensor) and not x.is_inference():
+            torch.autograd.graph.increment_version(x)
 
 
 @contextmanager

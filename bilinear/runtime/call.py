@@ -72,15 +72,18 @@ class TensorRepeat:
             return None
         if repeat.workspace >= LARGE and fitting(repeat.workspace, repeat.result_bytes(out), of_torch=True) is not None:
             return None
+        is_new = out is None
         try:
             space = torch.empty(repeat.workspace, dtype=torch.uint8, device=self._device) if repeat.workspace else None
-            if out is None:
+            if is_new:
                 out = torch.empty(self._shape, dtype=self._dtype, device=self._device)
                 target = out.data_ptr()
             with arrays.cupy_stream(handle):
                 repeat.launch(left, right, target, alpha, beta, 0 if space is None else space.data_ptr())
         except (BilinearError, MemoryError, torch.cuda.OutOfMemoryError):
             return None
+        if not is_new:
+            arrays.tell_written(torch, out)
         return out
 
 
@@ -235,6 +238,8 @@ def _matmul_anew(
     a, b = (x.conj() if name in conjugated else x for name, x in zip("AB", (a, b), strict=True))  # the memory as it is
     with arrays.as_arrays(torch, stream, (a, b), (out, asked.workspace)) as (left, right, target, buffer):
         result = matmul_arrays(left, right, target, asked._replace(workspace=buffer, conjugated=conjugated))
+        if asked.inputs == "consume":
+            arrays.tell_written(torch, a, b)
         return arrays.give_tensor(torch, result) if out is None else out, False
 
 

@@ -28,7 +28,7 @@ from bilinear.methods.halves import multiplies_triangle
 from bilinear.planner.gram import ALIGNMENT, TRIANGLE_TILE, GramPlan, plan_by_size
 from bilinear.planner.plan import LIBRARY
 from bilinear.runtime.accept import accepted, check_out, shares_memory
-from bilinear.runtime.arrays import Kind, half_of, multiplies_itself, name_of, torch_of
+from bilinear.runtime.arrays import Kind, half_of, multiplies_itself, name_of, tell_written, torch_of
 from bilinear.runtime.decide import check_library_accuracy
 from bilinear.runtime.devices_here import uses_library
 from bilinear.runtime.gram_plans import TILE, described_plan, plan_for_call
@@ -505,6 +505,7 @@ def _halves_of_tensor(torch: ModuleType | None, element: Element, x: Array, out:
         of_x, of_c = ((address + index * apart, line) for address, line, apart in lines)
         if not gram_halves(element, of_x, of_c, n, k, (alpha, beta), device, stream):
             return None
+    tell_written(torch, out)
     return result
 
 

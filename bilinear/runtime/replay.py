@@ -218,7 +218,8 @@ def _uses_tensors(torch: ModuleType) -> bool:
     if version & 0xFFFFFFFF != 1:  # the major one
         return False
 
-    told = torch.Tensor, torch.nn.Parameter, view, stream, watcher(torch), torch.is_grad_enabled, replays.recorded
+    written = torch.autograd.graph.increment_version
+    told = torch.Tensor, torch.nn.Parameter, view, stream, watcher(torch), torch.is_grad_enabled, replays.recorded, written
     replays.module.use_tensors((*told, *_functions_of(torch)))  # type: ignore[union-attr]
     return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -46,6 +47,31 @@ def test_tensors_are_written_where_they_lie() -> None:
     with torch.no_grad():
         bilinear.matmul(b, a, parameter, algorithm="strassen", levels=1)
     assert torch.equal(parameter, B @ A)
+
+
+def test_gradients_that_need_what_was_overwritten_are_refused() -> None:
+    """As after writes of PyTorch: they would be those of the new numbers. A tensor of inference has none, and is written."""
+    x, buffer = torch.eye(8, dtype=torch.float64), torch.zeros(1000, dtype=torch.float64)
+    named: dict[str, Any] = {"algorithm": "winograd", "levels": 1}
+    writes: list[Callable[[Array], object]] = [
+        lambda y: bilinear.matmul(x, x, y, **named),
+        lambda y: bilinear.matmul(y, x.clone(), algorithm="msmes", levels=1, inputs="consume"),
+        lambda y: bilinear.matmul(x, x, out=y.T, **named, workspace=buffer),
+        lambda y: bilinear.gram(x, y),
+        lambda y: bilinear.einsum("ij,jk->ik", x, x, out=y, **named),
+        lambda y: bilinear.multi_dot([x, x, x], out=y, **named),
+        lambda y: bilinear.matmul(x, x, y, reproducible="bitwise"),
+    ]
+    for write in writes:
+        kept, wanted = torch.full((8, 8), 2.0, dtype=torch.float64), torch.ones(8, 8, dtype=torch.float64, requires_grad=True)
+        for _ in range(2):  # once more, as calls are kept
+            product = wanted * kept
+            write(kept)
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                product.sum().backward()
+    with torch.inference_mode():
+        plain = torch.zeros(8, 8, dtype=torch.float64)
+        assert torch.equal(bilinear.matmul(x, x, plain, **named), x)
 
 
 def test_a_gradient_is_recorded(runs: Runs) -> None:

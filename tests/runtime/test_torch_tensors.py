@@ -72,6 +72,9 @@ class Tensor:
     def is_neg(self) -> bool:
         return self.negates
 
+    def is_inference(self) -> bool:
+        return False
+
     @property
     def mT(self) -> Tensor:
         return replace(self, array=self.array.swapaxes(-1, -2))
@@ -89,7 +92,8 @@ class Torch(ModuleType):
     records = True
     int16, uint8, float64, strided = "torch.int16", "torch.uint8", "torch.float64", Tensor.layout
     nn = SimpleNamespace(Parameter=Tensor)
-    compiler, autograd = SimpleNamespace(is_compiling=lambda: False), SimpleNamespace(forward_ad=SimpleNamespace(_current_level=-1))
+    compiler = SimpleNamespace(is_compiling=lambda: False)
+    autograd = SimpleNamespace(forward_ad=SimpleNamespace(_current_level=-1), graph=SimpleNamespace(increment_version=lambda x: None))
     _C = SimpleNamespace(
         _functorch=SimpleNamespace(maybe_current_level=lambda: None),
         _len_torch_dispatch_stack=lambda: 0,
